@@ -1,0 +1,328 @@
+//! The decode side of a request: lease, expose, count, activate, free.
+//!
+//! One [`DecodeAgent`] owns a worker's page pool. It decides; the shell carries out: it talks to
+//! the gateway, the prefill workers, the fabric and the engine, and reports what they said.
+//!
+//! What must hold:
+//! - a page whose address was given out is freed only when its writer has confirmed that it writes
+//!   no more, or has been fenced, and when the engine has let go of it (I2);
+//! - the engine is made ready only when the count is full (I1);
+//! - every request ends, by its own course, by a failure or by its deadline (I6), and so does its
+//!   lease (I4).
+
+mod agent;
+mod request;
+#[cfg(test)]
+mod tests;
+
+pub use agent::DecodeAgent;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::geometry::KvGeometry;
+use crate::ledger::Armed;
+use crate::pool::NoLease;
+use crate::{Incarnation, Instant, PageIndex, RequestId, SequenceId, WorkerId};
+
+/// A prefill worker, in one life of its process.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Peer {
+    /// Its name.
+    pub worker: WorkerId,
+    /// Its process.
+    pub incarnation: Incarnation,
+}
+
+/// What a worker can take, and how long it waits.
+#[derive(Clone, Copy, Debug)]
+pub struct DecodeLimits {
+    /// Shape of its pages.
+    pub geometry: KvGeometry,
+    /// Pages it has.
+    pub pages: u32,
+    /// Requests in flight at once.
+    pub requests: usize,
+    /// A writer that was asked to stop and says nothing for so long is fenced.
+    pub drain_timeout: Duration,
+}
+
+/// A request for a lease.
+#[derive(Clone, Debug)]
+pub struct Reserve {
+    /// Which request.
+    pub request: RequestId,
+    /// Tokens that are there: the prompt, and an answer begun elsewhere. At least 1.
+    pub tokens: u32,
+    /// Tokens that may still be generated. At least 1.
+    pub new_tokens: u32,
+    /// Who computes the prompt; `None` where this worker does.
+    pub prefill: Option<Peer>,
+    /// When the request must have ended.
+    pub deadline: Instant,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// A gateway asks for a lease.
+    Reserve(Reserve),
+    /// The fabric waits for the request's immediates.
+    Armed {
+        /// Which request.
+        request: RequestId,
+        /// Its slot.
+        armed: Armed,
+    },
+    /// The fabric cannot: no endpoint, or no slot.
+    NotArmed {
+        /// Which request.
+        request: RequestId,
+        /// Why.
+        reason: String,
+    },
+    /// The prefill worker will do it.
+    Accepted {
+        /// Which request.
+        request: RequestId,
+    },
+    /// The prefill worker will write no more: it refused, finished, drained or failed.
+    WriterGone {
+        /// Which request.
+        request: RequestId,
+        /// How.
+        how: WriterEnd,
+    },
+    /// The connection with the prefill worker broke before it said that it writes no more.
+    WriterLost {
+        /// Which request.
+        request: RequestId,
+    },
+    /// Every piece has arrived.
+    Full {
+        /// Which request.
+        request: RequestId,
+    },
+    /// More pieces arrived than there are.
+    Overfull {
+        /// Which request.
+        request: RequestId,
+    },
+    /// The endpoint that this peer wrote to is closed: nothing of it can land any more.
+    Fenced {
+        /// Which peer.
+        peer: Peer,
+    },
+    /// The engine has computed the prompt here.
+    PrefilledHere {
+        /// Which request.
+        request: RequestId,
+    },
+    /// The engine has let go of a sequence.
+    SequenceEnded {
+        /// Which request.
+        request: RequestId,
+        /// Which of its sequences.
+        which: Which,
+        /// How.
+        how: SequenceEnd,
+    },
+    /// The gateway, or its client, wants no more of it.
+    Cancel {
+        /// Which request.
+        request: RequestId,
+    },
+    /// Time has passed.
+    Tick,
+}
+
+/// A request's sequence in the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// It generates.
+    Decode,
+    /// It computes the prompt, where this worker does so itself.
+    Prefill,
+}
+
+/// How a sequence ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SequenceEnd {
+    /// The answer is complete.
+    Finished,
+    /// As asked.
+    Cancelled,
+    /// The engine failed.
+    Failed(String),
+}
+
+/// Why a prefill worker writes no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WriterEnd {
+    /// It took nothing on.
+    Refused(Refusal),
+    /// Every write has completed.
+    Done,
+    /// As asked.
+    Drained,
+    /// It failed; what it had posted has completed.
+    Failed(String),
+}
+
+/// Why a worker takes a request not on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No room now.
+    #[error("no room: {0}")]
+    NoRoom(String),
+    /// No room ever.
+    #[error("{0}")]
+    NeverFits(String),
+    /// A bounded queue is full.
+    #[error("{0}")]
+    Busy(String),
+    /// The request makes no sense to this worker.
+    #[error("{0}")]
+    Invalid(String),
+    /// Models or geometries differ.
+    #[error("{0}")]
+    Mismatch(String),
+    /// The worker is going away.
+    #[error("the worker is stopping")]
+    Stopping,
+    /// It was meant for another life of this process.
+    #[error("it was meant for an earlier life of this worker")]
+    StalePeer,
+}
+
+impl From<NoLease> for Refusal {
+    fn from(why: NoLease) -> Self {
+        match why {
+            NoLease::NeverFits { .. } => Self::NeverFits(why.to_string()),
+            NoLease::FullNow { .. } => Self::NoRoom(why.to_string()),
+        }
+    }
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Tell the gateway that nothing was started.
+    Refuse {
+        /// Which request.
+        request: RequestId,
+        /// Why.
+        why: Refusal,
+    },
+    /// Give the sequence to the engine, not to be run yet.
+    Admit {
+        /// Which request.
+        request: RequestId,
+        /// Its sequence.
+        sequence: SequenceId,
+        /// Its pages.
+        pages: Arc<[PageIndex]>,
+    },
+    /// Have the fabric wait for `pieces` at the endpoint of `peer`.
+    Arm {
+        /// Which request.
+        request: RequestId,
+        /// Who will write.
+        peer: Peer,
+        /// How many pieces.
+        pieces: u32,
+    },
+    /// Tell the gateway that the lease is granted.
+    Reserved {
+        /// Which request.
+        request: RequestId,
+        /// Pages leased.
+        pages: u32,
+    },
+    /// Have the prefill worker compute and push the prompt.
+    Dispatch {
+        /// Which request.
+        request: RequestId,
+        /// Who.
+        peer: Peer,
+        /// What its immediates carry.
+        armed: Armed,
+        /// Where to: the pages of the prompt's tokens but the last.
+        pages: Arc<[PageIndex]>,
+    },
+    /// Have the engine compute the prompt here.
+    PrefillHere {
+        /// Which request.
+        request: RequestId,
+        /// The sequence for it.
+        sequence: SequenceId,
+        /// Its pages.
+        pages: Arc<[PageIndex]>,
+    },
+    /// Every byte is there: have the engine run the last prompt token.
+    MakeReady {
+        /// Which request.
+        request: RequestId,
+        /// Its sequence.
+        sequence: SequenceId,
+    },
+    /// Ask the prefill worker to write no more.
+    CancelPrefill {
+        /// Which request.
+        request: RequestId,
+    },
+    /// Ask the engine to let go.
+    CancelSequence {
+        /// Its sequence.
+        sequence: SequenceId,
+    },
+    /// The slot is free: nothing of its transfer counts any more.
+    ReleaseSlot {
+        /// Which slot.
+        armed: Armed,
+    },
+    /// Close the endpoint that this peer writes to, and say [`Input::Fenced`].
+    Fence {
+        /// Which peer.
+        peer: Peer,
+    },
+    /// Tell the gateway that the request has failed (or that the cancelled one has ended). The
+    /// request may still hold pages.
+    Fail {
+        /// Which request.
+        request: RequestId,
+        /// Why.
+        why: Failure,
+    },
+    /// Forget the request: everything it held has come back.
+    Gone {
+        /// Which request.
+        request: RequestId,
+    },
+}
+
+/// Why a request ended without an answer. Who is to blame is in the variant's name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// It was cancelled.
+    #[error("cancelled")]
+    Cancelled,
+    /// Its deadline passed.
+    #[error("the deadline passed {0}")]
+    Deadline(&'static str),
+    /// The prefill worker took it not on.
+    #[error("the prefill worker refused: {0}")]
+    PrefillRefused(Refusal),
+    /// The prefill worker failed.
+    #[error("the prefill worker failed: {0}")]
+    PrefillFailed(String),
+    /// The prefill worker is gone.
+    #[error("the prefill worker was lost before all pages had arrived")]
+    PrefillLost,
+    /// The transport failed, or the peer broke its rules.
+    #[error("the transfer failed: {0}")]
+    Fabric(String),
+    /// This worker's engine failed.
+    #[error("the engine failed: {0}")]
+    Engine(String),
+}

@@ -1,0 +1,388 @@
+//! The decode agent against a world that does its worst.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::EndpointId;
+use crate::geometry::KvDtype;
+use crate::lease::PageState;
+use crate::immediate::SlotKey;
+use crate::ledger::InboundLedger;
+
+const LIMITS: DecodeLimits = DecodeLimits {
+    geometry: KvGeometry {
+        layers: 2,
+        kv_heads: 1,
+        head_dim: 2,
+        page_tokens: 4,
+        dtype: KvDtype::F16,
+    },
+    pages: 12,
+    requests: 8,
+    drain_timeout: Duration::from_millis(100),
+};
+
+fn peer(n: u64) -> Peer {
+    Peer { worker: WorkerId::new("p").unwrap(), incarnation: Incarnation(n) }
+}
+
+fn id(n: u128) -> RequestId {
+    RequestId(n)
+}
+
+fn at(ms: u64) -> Instant {
+    Instant::from_millis(ms)
+}
+
+fn reserve(n: u128, tokens: u32, prefill: Option<Peer>) -> Input {
+    Input::Reserve(Reserve {
+        request: id(n),
+        tokens,
+        new_tokens: 4,
+        prefill,
+        deadline: at(1000),
+    })
+}
+
+fn outputs(agent: &mut DecodeAgent) -> Vec<Output> {
+    std::iter::from_fn(|| agent.poll()).collect()
+}
+
+fn armed(n: u16) -> Armed {
+    Armed { key: SlotKey::new(n, 1) }
+}
+
+/// An agent whose request 1 has been dispatched to peer 0.
+fn dispatched() -> DecodeAgent {
+    let mut agent = DecodeAgent::new(LIMITS);
+    agent.handle(at(0), reserve(1, 9, Some(peer(0))));
+    agent.handle(at(0), Input::Armed { request: id(1), armed: armed(0) });
+    outputs(&mut agent);
+    agent
+}
+
+#[test]
+fn a_request_is_dispatched_only_when_its_counter_is_armed() {
+    let mut agent = DecodeAgent::new(LIMITS);
+    agent.handle(at(0), reserve(1, 9, Some(peer(0))));
+    let out = outputs(&mut agent);
+    assert!(matches!(out[0], Output::Admit { .. }));
+    // 8 prefilled tokens are 2 pages in 2 layers.
+    assert_eq!(out[1], Output::Arm { request: id(1), peer: peer(0), pieces: 4 });
+    assert_eq!(out.len(), 2);
+    assert_eq!(agent.pages().of(PageState::Leased), 3);
+    agent.handle(at(0), Input::Armed { request: id(1), armed: armed(0) });
+    let out = outputs(&mut agent);
+    assert_eq!(out[0], Output::Reserved { request: id(1), pages: 3 });
+    assert!(matches!(&out[1], Output::Dispatch { pages, .. } if pages.len() == 2));
+    assert_eq!(agent.pages().of(PageState::Exposed), 3);
+}
+
+#[test]
+fn decoding_starts_when_the_count_is_full_and_pages_return_at_the_end() {
+    let mut agent = dispatched();
+    agent.handle(at(1), Input::WriterGone { request: id(1), how: WriterEnd::Done });
+    assert_eq!(outputs(&mut agent), []);
+    agent.handle(at(1), Input::Full { request: id(1) });
+    let out = outputs(&mut agent);
+    assert_eq!(out[0], Output::ReleaseSlot { armed: armed(0) });
+    assert!(matches!(out[1], Output::MakeReady { .. }));
+    let how = SequenceEnd::Finished;
+    agent.handle(at(2), Input::SequenceEnded { request: id(1), which: Which::Decode, how });
+    assert_eq!(outputs(&mut agent), [Output::Gone { request: id(1) }]);
+    assert_eq!(agent.pages().of(PageState::Free), 12);
+}
+
+#[test]
+fn a_cancelled_request_keeps_its_pages_until_writer_and_engine_have_confirmed() {
+    for engine_first in [true, false] {
+        let mut agent = dispatched();
+        agent.handle(at(1), Input::Cancel { request: id(1) });
+        let out = outputs(&mut agent);
+        assert!(out.contains(&Output::CancelPrefill { request: id(1) }));
+        assert!(out.contains(&Output::Fail { request: id(1), why: Failure::Cancelled }));
+        assert_eq!(agent.pages().of(PageState::Draining), 3);
+        let engine = Input::SequenceEnded {
+            request: id(1),
+            which: Which::Decode,
+            how: SequenceEnd::Cancelled,
+        };
+        let writer = Input::WriterGone { request: id(1), how: WriterEnd::Drained };
+        let (first, second) = if engine_first { (engine, writer) } else { (writer, engine) };
+        agent.handle(at(2), first);
+        assert_eq!(agent.pages().of(PageState::Free), 9);
+        assert_eq!(outputs(&mut agent), []);
+        agent.handle(at(3), second);
+        assert_eq!(agent.pages().of(PageState::Free), 12);
+        assert!(outputs(&mut agent).contains(&Output::Gone { request: id(1) }));
+    }
+}
+
+#[test]
+fn a_full_count_of_a_cancelled_request_starts_nothing_and_frees_nothing() {
+    let mut agent = dispatched();
+    agent.handle(at(1), Input::Cancel { request: id(1) });
+    outputs(&mut agent);
+    agent.handle(at(1), Input::Full { request: id(1) });
+    assert_eq!(outputs(&mut agent), []);
+    assert_eq!(agent.pages().of(PageState::Draining), 3);
+}
+
+#[test]
+fn a_lost_writer_is_fenced_before_its_pages_return() {
+    let mut agent = dispatched();
+    agent.handle(at(1), Input::WriterLost { request: id(1) });
+    let out = outputs(&mut agent);
+    assert!(out.contains(&Output::Fence { peer: peer(0) }));
+    assert!(out.contains(&Output::Fail { request: id(1), why: Failure::PrefillLost }));
+    assert_eq!(agent.pages().of(PageState::Quarantined), 3);
+    let how = SequenceEnd::Cancelled;
+    agent.handle(at(2), Input::SequenceEnded { request: id(1), which: Which::Decode, how });
+    // A late word of the writer frees nothing: only the fence does.
+    agent.handle(at(2), Input::WriterGone { request: id(1), how: WriterEnd::Drained });
+    assert_eq!(agent.pages().of(PageState::Quarantined), 3);
+    agent.handle(at(2), reserve(2, 9, Some(peer(0))));
+    assert!(matches!(outputs(&mut agent)[0], Output::Refuse { why: Refusal::Busy(_), .. }));
+    agent.handle(at(3), Input::Fenced { peer: peer(0) });
+    assert_eq!(agent.pages().of(PageState::Free), 12);
+}
+
+#[test]
+fn a_writer_that_does_not_confirm_is_fenced_after_the_drain_timeout() {
+    let mut agent = dispatched();
+    agent.handle(at(1), Input::Cancel { request: id(1) });
+    outputs(&mut agent);
+    assert_eq!(agent.deadline(), Some(at(101)));
+    agent.handle(at(100), Input::Tick);
+    assert_eq!(outputs(&mut agent), []);
+    agent.handle(at(101), Input::Tick);
+    assert_eq!(outputs(&mut agent), [Output::Fence { peer: peer(0) }]);
+}
+
+#[test]
+fn a_fence_fails_what_waits_at_the_same_endpoint_and_nothing_else() {
+    let mut agent = dispatched();
+    agent.handle(at(0), reserve(2, 9, Some(peer(1))));
+    agent.handle(at(0), Input::Armed { request: id(2), armed: armed(1) });
+    agent.handle(at(0), reserve(3, 9, Some(peer(0))));
+    outputs(&mut agent);
+    agent.handle(at(1), Input::WriterLost { request: id(1) });
+    let failed: Vec<_> = outputs(&mut agent)
+        .into_iter()
+        .filter_map(|o| if let Output::Fail { request, .. } = o { Some(request) } else { None })
+        .collect();
+    assert_eq!(failed, [id(1), id(3)]);
+    assert_eq!(agent.pages().of(PageState::Exposed), 3);
+}
+
+#[test]
+fn every_request_ends_by_its_deadline() {
+    let mut agent = dispatched();
+    agent.handle(at(1000), Input::Tick);
+    let why = Failure::Deadline("before all pages had arrived");
+    assert!(outputs(&mut agent).contains(&Output::Fail { request: id(1), why }));
+}
+
+#[test]
+fn a_prompt_of_one_token_needs_no_transfer() {
+    let mut agent = DecodeAgent::new(LIMITS);
+    agent.handle(at(0), reserve(1, 1, Some(peer(0))));
+    let out = outputs(&mut agent);
+    assert!(matches!(out[2], Output::MakeReady { .. }), "{out:?}");
+}
+
+#[test]
+fn without_a_prefill_worker_the_prompt_is_computed_here() {
+    let mut agent = DecodeAgent::new(LIMITS);
+    agent.handle(at(0), reserve(1, 9, None));
+    assert!(matches!(outputs(&mut agent)[2], Output::PrefillHere { .. }));
+    agent.handle(at(0), Input::PrefilledHere { request: id(1) });
+    assert!(matches!(outputs(&mut agent)[0], Output::MakeReady { .. }));
+}
+
+#[test]
+fn too_large_and_full_are_two_refusals() {
+    let mut agent = dispatched();
+    agent.handle(at(0), reserve(2, 60, Some(peer(0))));
+    agent.handle(at(0), reserve(3, 40, Some(peer(0))));
+    let out = outputs(&mut agent);
+    assert!(matches!(&out[0], Output::Refuse { why: Refusal::NeverFits(_), .. }));
+    assert!(matches!(&out[1], Output::Refuse { why: Refusal::NoRoom(_), .. }));
+}
+
+/// Everybody around the agent, and what each of them may still do.
+#[derive(Default)]
+struct World {
+    ledger: Option<InboundLedger>,
+    arming: Vec<(RequestId, u32)>,
+    /// Pages that somebody outside may still write, by request.
+    writers: BTreeMap<RequestId, (Peer, Armed, BTreeSet<PageIndex>)>,
+    /// Sequences that the engine holds, ready or not.
+    engine: BTreeMap<SequenceId, (RequestId, Which, BTreeSet<PageIndex>, bool)>,
+    fences: Vec<Peer>,
+    slots: BTreeSet<SlotKey>,
+    gone: BTreeSet<RequestId>,
+    ended: BTreeMap<RequestId, u32>,
+    asked: BTreeSet<RequestId>,
+}
+
+impl World {
+    fn take(&mut self, output: Output) {
+        match output {
+            Output::Refuse { request, .. } | Output::Fail { request, .. } => {
+                *self.ended.entry(request).or_default() += 1;
+            }
+            Output::Admit { request, sequence, pages } => {
+                let pages: BTreeSet<_> = pages.iter().copied().collect();
+                let foreign = self.writers.values().all(|(_, _, w)| w.is_disjoint(&pages))
+                    && self.engine.values().all(|(_, _, e, _)| e.is_disjoint(&pages));
+                assert!(foreign, "a leased page is nobody else's");
+                self.engine.insert(sequence, (request, Which::Decode, pages, false));
+            }
+            Output::PrefillHere { request, sequence, pages } => {
+                let pages = pages.iter().copied().collect();
+                self.engine.insert(sequence, (request, Which::Prefill, pages, true));
+            }
+            Output::Arm { request, pieces, .. } => self.arming.push((request, pieces)),
+            Output::Dispatch { request, peer, armed, pages } => {
+                let pages = pages.iter().copied().collect();
+                self.writers.insert(request, (peer, armed, pages));
+            }
+            Output::MakeReady { sequence, request } => {
+                assert!(!self.writers.contains_key(&request), "I1: no early decode");
+                self.engine.get_mut(&sequence).expect("an admitted sequence").3 = true;
+            }
+            Output::ReleaseSlot { armed } => {
+                assert!(self.slots.remove(&armed.key), "a slot is released once");
+                self.ledger.as_mut().unwrap().release(armed);
+            }
+            Output::Fence { peer } => self.fences.push(peer),
+            Output::Gone { request } => assert!(self.gone.insert(request)),
+            Output::Reserved { .. }
+            | Output::CancelPrefill { .. }
+            | Output::CancelSequence { .. } => {}
+        }
+    }
+
+    /// Something that somebody around may do now, chosen by `pick`.
+    fn act(&mut self, pick: usize) -> Option<Input> {
+        let kinds = [
+            !self.arming.is_empty(),
+            !self.writers.is_empty(),
+            !self.engine.is_empty(),
+            !self.fences.is_empty(),
+        ];
+        let open: Vec<usize> = (0..4).filter(|k| kinds[*k]).collect();
+        let kind = *open.get(pick % open.len().max(1))?;
+        let pick = pick / 4;
+        Some(match kind {
+            0 => self.arm(pick),
+            1 => self.write(pick),
+            2 => self.compute(pick),
+            _ => {
+                let peer = self.fences.remove(pick % self.fences.len());
+                self.writers.retain(|_, (p, ..)| *p != peer);
+                Input::Fenced { peer }
+            }
+        })
+    }
+
+    fn arm(&mut self, pick: usize) -> Input {
+        let (request, pieces) = self.arming.remove(pick % self.arming.len());
+        if pick.is_multiple_of(5) {
+            return Input::NotArmed { request, reason: "no endpoint".into() };
+        }
+        let armed = self.ledger.as_mut().unwrap().arm(EndpointId(0), pieces).unwrap();
+        self.slots.insert(armed.key);
+        Input::Armed { request, armed }
+    }
+
+    fn write(&mut self, pick: usize) -> Input {
+        let request = *self.writers.keys().nth(pick % self.writers.len()).unwrap();
+        match pick / 8 % 6 {
+            // A broken connection stops nobody from writing.
+            0 => return Input::WriterLost { request },
+            1 => return Input::Overfull { request },
+            _ => {}
+        }
+        self.writers.remove(&request);
+        let refusal = Refusal::Busy("full".into());
+        match pick / 8 % 6 {
+            2 => Input::Full { request },
+            3 => Input::WriterGone { request, how: WriterEnd::Drained },
+            4 => Input::WriterGone { request, how: WriterEnd::Refused(refusal) },
+            _ => Input::WriterGone { request, how: WriterEnd::Failed("NIC".into()) },
+        }
+    }
+
+    fn compute(&mut self, pick: usize) -> Input {
+        let sequence = *self.engine.keys().nth(pick % self.engine.len()).unwrap();
+        let (request, which, _, ready) = self.engine.remove(&sequence).unwrap();
+        let how = match pick / 8 % 3 {
+            0 if ready && which == Which::Prefill => return Input::PrefilledHere { request },
+            0 if ready => {
+                *self.ended.entry(request).or_default() += 1;
+                SequenceEnd::Finished
+            }
+            1 => SequenceEnd::Failed("NaN".into()),
+            _ => SequenceEnd::Cancelled,
+        };
+        Input::SequenceEnded { request, which, how }
+    }
+}
+
+proptest! {
+    /// Whatever everybody does, in whatever order: no page has two owners, nobody decodes early,
+    /// slots are released once, and when all have settled every page is free.
+    #[test]
+    fn pages_are_safe_and_come_back(steps in proptest::collection::vec((0..100u8, any::<u16>()), 1..120)) {
+        let mut agent = DecodeAgent::new(LIMITS);
+        let mut world = World { ledger: Some(InboundLedger::new(64)), ..World::default() };
+        let mut now = 0;
+        let mut next = 0;
+        for (what, pick) in steps {
+            let pick = usize::from(pick);
+            let input = match what {
+                0..30 => {
+                    next += 1;
+                    world.asked.insert(id(next));
+                    let prefill = (pick % 4 > 0).then(|| peer(pick as u64 % 3));
+                    Some(reserve(next, 1 + pick as u32 % 20, prefill))
+                }
+                30..45 => Some(Input::Cancel { request: id(1 + pick as u128 % next.max(1)) }),
+                45..50 => { now += 60; Some(Input::Tick) }
+                _ => world.act(pick),
+            };
+            if let Some(input) = input {
+                agent.handle(at(now), input);
+            }
+            for output in outputs(&mut agent) {
+                world.take(output);
+            }
+        }
+        // Let time pass and everybody answer: requests end, writers are fenced, pages return.
+        for round in 0..400usize {
+            now += 50;
+            agent.handle(at(now), Input::Tick);
+            for output in outputs(&mut agent) {
+                world.take(output);
+            }
+            // Deadlines have passed: the engine is asked to cancel, and does.
+            if let Some(input) = world.act(round * 7 + 128) {
+                agent.handle(at(now), input);
+            }
+            for output in outputs(&mut agent) {
+                world.take(output);
+            }
+        }
+        prop_assert_eq!(agent.requests(), 0);
+        prop_assert_eq!(agent.pages().of(PageState::Free), LIMITS.pages);
+        prop_assert!(world.slots.is_empty());
+        for request in &world.asked {
+            prop_assert!(world.ended.contains_key(request), "I6: {} ends", request);
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! What a gateway knows of its workers.
+//!
+//! Owns the table of workers that have registered and their latest loads. Refuses a worker whose
+//! model or pages do not fit the others': every prefill worker must be able to push to every decode
+//! worker.
+
+use std::collections::BTreeMap;
+
+use crate::geometry::KvGeometry;
+use crate::{Incarnation, WorkerId, WorkerRole};
+
+/// What a worker said when it registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerFacts {
+    /// Its name.
+    pub worker: WorkerId,
+    /// Its process.
+    pub incarnation: Incarnation,
+    /// What it does.
+    pub role: WorkerRole,
+    /// Model's name.
+    pub model: String,
+    /// SHA-256 of the model's weights, hexadecimal.
+    pub fingerprint: String,
+    /// Tokens of prompt and answer together.
+    pub context_length: u32,
+    /// Shape of its pages.
+    pub geometry: KvGeometry,
+    /// Pages it has.
+    pub pages: u32,
+    /// libfabric provider; empty where it has none.
+    pub provider: String,
+}
+
+/// What a worker reports regularly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkerLoad {
+    /// Counts up; an older report is ignored.
+    pub sequence: u64,
+    /// Pages that could be leased now.
+    pub free_pages: u32,
+    /// Prompt tokens it has not computed yet.
+    pub queued_prompt_tokens: u64,
+    /// Requests waiting there.
+    pub queued_requests: u32,
+    /// Sequences in its engine's batch.
+    pub running: u32,
+    /// It takes no new requests.
+    pub stopping: bool,
+}
+
+/// Why a worker may not join the pool.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{worker} does not fit the pool: its {field} is {theirs}, that of {other} is {ours}")]
+pub struct Mismatch {
+    /// Who wants to join.
+    pub worker: WorkerId,
+    /// What differs.
+    pub field: &'static str,
+    /// Its value.
+    pub theirs: String,
+    /// The pool's value.
+    pub ours: String,
+    /// A worker of the pool that has it.
+    pub other: WorkerId,
+}
+
+/// A registered worker.
+#[derive(Clone, Debug)]
+pub struct Worker {
+    /// What it is.
+    pub facts: WorkerFacts,
+    /// Its latest report.
+    pub load: WorkerLoad,
+    /// Pages picked here and not yet in its reports.
+    pub picked_pages: u32,
+    /// Prompt tokens picked here and not yet in its reports.
+    pub picked_tokens: u64,
+    /// It refused for lack of room since its latest report.
+    pub full: bool,
+}
+
+impl Worker {
+    /// Pages that a new lease may have, as far as is known.
+    #[must_use]
+    pub const fn free_pages(&self) -> u32 {
+        if self.full { 0 } else { self.load.free_pages.saturating_sub(self.picked_pages) }
+    }
+
+    /// Prompt tokens before a new one's turn, as far as is known.
+    #[must_use]
+    pub const fn queued_tokens(&self) -> u64 {
+        self.load.queued_prompt_tokens + self.picked_tokens
+    }
+}
+
+/// All registered workers, by name.
+#[derive(Clone, Debug, Default)]
+pub struct Fleet {
+    workers: BTreeMap<WorkerId, Worker>,
+}
+
+impl Fleet {
+    /// All workers, in the order of their names.
+    pub fn workers(&self) -> impl Iterator<Item = &Worker> {
+        self.workers.values()
+    }
+
+    /// One worker.
+    #[must_use]
+    pub fn get(&self, worker: &WorkerId) -> Option<&Worker> {
+        self.workers.get(worker)
+    }
+
+    /// One worker, to change what is known of it.
+    pub fn get_mut(&mut self, worker: &WorkerId) -> Option<&mut Worker> {
+        self.workers.get_mut(worker)
+    }
+
+    /// Registers a worker, in place of an earlier life of it.
+    pub fn join(&mut self, facts: WorkerFacts, load: WorkerLoad) -> Result<(), Mismatch> {
+        if let Some(other) = self.workers.values().find(|w| w.facts.worker != facts.worker) {
+            fits(&facts, &other.facts)?;
+        }
+        let worker = Worker { load, picked_pages: 0, picked_tokens: 0, full: false, facts };
+        self.workers.insert(worker.facts.worker.clone(), worker);
+        Ok(())
+    }
+
+    /// Forgets a worker, unless it is another life than the one meant.
+    pub fn leave(&mut self, worker: &WorkerId, incarnation: Incarnation) {
+        if self.workers.get(worker).is_some_and(|w| w.facts.incarnation == incarnation) {
+            self.workers.remove(worker);
+        }
+    }
+
+    /// Takes a report. Pages picked before it are in it by now, or soon will be.
+    pub fn report(&mut self, worker: &WorkerId, incarnation: Incarnation, load: WorkerLoad) {
+        let Some(entry) = self.workers.get_mut(worker) else { return };
+        if entry.facts.incarnation != incarnation || load.sequence <= entry.load.sequence {
+            return;
+        }
+        entry.load = load;
+        entry.full = false;
+    }
+}
+
+fn fits(theirs: &WorkerFacts, ours: &WorkerFacts) -> Result<(), Mismatch> {
+    let differs = |field, a: &str, b: &str| {
+        if a == b {
+            return Ok(());
+        }
+        Err(Mismatch {
+            worker: theirs.worker.clone(),
+            field,
+            theirs: a.to_owned(),
+            ours: b.to_owned(),
+            other: ours.worker.clone(),
+        })
+    };
+    differs("model", &theirs.model, &ours.model)?;
+    differs("fingerprint", &theirs.fingerprint, &ours.fingerprint)?;
+    let (a, b) = (theirs.context_length.to_string(), ours.context_length.to_string());
+    differs("context length", &a, &b)?;
+    if let Err(e) = theirs.geometry.matches(&ours.geometry) {
+        return differs(e.field, &e.ours, &e.theirs);
+    }
+    if theirs.role == WorkerRole::Both || ours.role == WorkerRole::Both {
+        return Ok(());
+    }
+    differs("provider", &theirs.provider, &ours.provider)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::geometry::KvDtype;
+
+    pub(crate) fn facts(name: &str, role: WorkerRole) -> WorkerFacts {
+        WorkerFacts {
+            worker: WorkerId::new(name).unwrap(),
+            incarnation: Incarnation(1),
+            role,
+            model: "m".into(),
+            fingerprint: "f".into(),
+            context_length: 256,
+            geometry: KvGeometry {
+                layers: 2,
+                kv_heads: 1,
+                head_dim: 2,
+                page_tokens: 4,
+                dtype: KvDtype::F16,
+            },
+            pages: 16,
+            provider: "tcp".into(),
+        }
+    }
+
+    #[test]
+    fn a_worker_of_another_model_or_geometry_is_refused_with_both_values() {
+        let mut fleet = Fleet::default();
+        fleet.join(facts("p", WorkerRole::Prefill), WorkerLoad::default()).unwrap();
+        let mut d = facts("d", WorkerRole::Decode);
+        d.model = "other".into();
+        let text = fleet.join(d, WorkerLoad::default()).unwrap_err().to_string();
+        assert_eq!(text, "d does not fit the pool: its model is other, that of p is m");
+        let mut d = facts("d", WorkerRole::Decode);
+        d.geometry.page_tokens = 8;
+        let text = fleet.join(d, WorkerLoad::default()).unwrap_err().to_string();
+        assert_eq!(text, "d does not fit the pool: its page_tokens is 8, that of p is 4");
+    }
+
+    #[test]
+    fn a_restarted_worker_takes_the_place_of_its_earlier_life() {
+        let mut fleet = Fleet::default();
+        let old = facts("p", WorkerRole::Prefill);
+        fleet.join(old.clone(), WorkerLoad::default()).unwrap();
+        let mut new = old.clone();
+        new.incarnation = Incarnation(2);
+        new.model = "newer".into();
+        fleet.join(new, WorkerLoad::default()).unwrap();
+        fleet.leave(&old.worker, Incarnation(1));
+        assert_eq!(fleet.get(&old.worker).unwrap().facts.incarnation, Incarnation(2));
+    }
+
+    #[test]
+    fn an_old_report_changes_nothing() {
+        let mut fleet = Fleet::default();
+        let f = facts("p", WorkerRole::Prefill);
+        fleet.join(f.clone(), WorkerLoad { sequence: 5, ..WorkerLoad::default() }).unwrap();
+        let report = |sequence, free_pages| WorkerLoad { sequence, free_pages, ..WorkerLoad::default() };
+        fleet.report(&f.worker, f.incarnation, report(4, 9));
+        fleet.report(&f.worker, Incarnation(9), report(7, 9));
+        assert_eq!(fleet.get(&f.worker).unwrap().free_pages(), 0);
+        fleet.report(&f.worker, f.incarnation, report(6, 9));
+        assert_eq!(fleet.get(&f.worker).unwrap().free_pages(), 9);
+    }
+}

@@ -1,0 +1,51 @@
+//! What a routing policy is asked, and what it answers.
+
+use crate::fleet::Worker;
+use crate::{RequestId, WorkerId};
+
+/// Which worker of a pair is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// The one that computes the prompt.
+    Prefill,
+    /// The one that generates.
+    Decode,
+}
+
+/// What a policy may know of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestFacts {
+    /// Which.
+    pub request: RequestId,
+    /// Tokens of its prompt.
+    pub prompt_tokens: u32,
+    /// Tokens that it may generate.
+    pub new_tokens: u32,
+}
+
+/// Which candidate, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Index into the candidates.
+    pub index: usize,
+    /// For logs and traces: the policy's name and the figures that decided.
+    pub why: String,
+}
+
+/// Chooses among workers that can take the request now. Never called without candidates; they come
+/// in the order of their names.
+pub trait Policy {
+    /// One of `candidates`.
+    fn choose(&mut self, stage: Stage, candidates: &[&Worker], request: &RequestFacts) -> Choice;
+}
+
+/// A prefill and a decode worker for one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// Who generates.
+    pub decode: WorkerId,
+    /// Who computes the prompt; `None` where the decode worker does.
+    pub prefill: Option<WorkerId>,
+    /// Why these.
+    pub why: String,
+}

@@ -1,0 +1,166 @@
+//! The prefill side of a request: queue, lease source pages, compute, push, unpin.
+//!
+//! One [`PrefillAgent`] owns a prefill worker's page pool.
+//!
+//! What must hold: source pages are freed only when no write reads them any more and the engine has
+//! let go of them; the word "drained" (or "done", or "failed") goes out only when no write is in
+//! flight and none will be posted (I2).
+
+mod agent;
+#[cfg(test)]
+mod tests;
+
+pub use agent::PrefillAgent;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::decode::Refusal;
+use crate::geometry::KvGeometry;
+use crate::{Instant, PageIndex, SequenceId, TransferId};
+
+/// What a worker can take, and how long it waits.
+#[derive(Clone, Copy, Debug)]
+pub struct PrefillLimits {
+    /// Shape of its pages.
+    pub geometry: KvGeometry,
+    /// Pages it has.
+    pub pages: u32,
+    /// Transfers that wait for pages.
+    pub queue: usize,
+    /// Writes that were posted and do not complete for so long are ended by closing their endpoint.
+    pub drain_timeout: Duration,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// A decode worker wants a prompt computed and pushed.
+    Dispatch {
+        /// A fresh name for it.
+        transfer: TransferId,
+        /// Tokens of the prompt; all but the last are computed. At least 2.
+        tokens: u32,
+        /// When the request must have ended.
+        deadline: Instant,
+    },
+    /// The way to the decode worker is open, and the watcher knows of the transfer.
+    Opened {
+        /// Which transfer.
+        transfer: TransferId,
+    },
+    /// There is no way to the decode worker.
+    NotOpened {
+        /// Which transfer.
+        transfer: TransferId,
+        /// Why.
+        reason: String,
+    },
+    /// The engine has let go of the sequence.
+    SequenceEnded {
+        /// Which transfer.
+        transfer: TransferId,
+        /// Whether the prompt is computed; otherwise why not.
+        how: Result<(), String>,
+    },
+    /// The watcher hands out no more writes of the transfer.
+    WatchStopped {
+        /// Which transfer.
+        transfer: TransferId,
+    },
+    /// No write is in flight and none will be posted.
+    Drained {
+        /// Which transfer.
+        transfer: TransferId,
+        /// Whether all were posted and completed well.
+        complete: bool,
+        /// What the transport said, where it failed.
+        error: Option<String>,
+    },
+    /// The decode worker wants it to end.
+    Cancel {
+        /// Which transfer.
+        transfer: TransferId,
+    },
+    /// The decode worker is lost.
+    PeerLost {
+        /// Which transfer.
+        transfer: TransferId,
+    },
+    /// Time has passed.
+    Tick,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Tell the decode worker that the transfer is taken on.
+    Accept {
+        /// Which transfer.
+        transfer: TransferId,
+    },
+    /// Tell the decode worker that nothing was or will be written.
+    Refuse {
+        /// Which transfer.
+        transfer: TransferId,
+        /// Why.
+        why: Refusal,
+    },
+    /// Open the way to the decode worker, have the watcher push the sequence's pages, then say
+    /// [`Input::Opened`].
+    Open {
+        /// Which transfer.
+        transfer: TransferId,
+        /// The sequence that will compute it.
+        sequence: SequenceId,
+        /// Source pages.
+        pages: Arc<[PageIndex]>,
+    },
+    /// Have the engine compute the prompt.
+    Prefill {
+        /// Which transfer.
+        transfer: TransferId,
+        /// Its sequence.
+        sequence: SequenceId,
+        /// Its pages.
+        pages: Arc<[PageIndex]>,
+    },
+    /// Ask the engine to let go.
+    CancelSequence {
+        /// Which sequence.
+        sequence: SequenceId,
+    },
+    /// Have the watcher hand out no more writes, then say [`Input::WatchStopped`].
+    StopWatch {
+        /// Which transfer.
+        transfer: TransferId,
+    },
+    /// Have the fabric post no more writes; it says [`Input::Drained`] when none is in flight.
+    StopWrites {
+        /// Which transfer.
+        transfer: TransferId,
+    },
+    /// Close the way to the transfer's decode worker, so that nothing reads the source pages.
+    Close {
+        /// Which transfer.
+        transfer: TransferId,
+    },
+    /// Tell the decode worker how it ended; the transfer is forgotten.
+    End {
+        /// Which transfer.
+        transfer: TransferId,
+        /// How.
+        how: TransferEnd,
+    },
+}
+
+/// How a transfer ended. Nothing of it is in flight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TransferEnd {
+    /// Every write has completed.
+    Done,
+    /// As the decode worker asked.
+    Drained,
+    /// It failed.
+    Failed(String),
+}

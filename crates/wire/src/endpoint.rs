@@ -1,0 +1,304 @@
+//! QUIC connections with mutual TLS.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use rustls_pki_types::CertificateDer;
+use tandem_core::WorkerId;
+
+use crate::channel::Channel;
+use crate::identity::{self, Identity, IdentityError};
+
+/// Limits of the control plane.
+#[derive(Clone, Copy, Debug)]
+pub struct ControlOptions {
+    /// A connection says something at least this often.
+    pub keep_alive: Duration,
+    /// A peer that says nothing for so long is lost.
+    pub idle_timeout: Duration,
+    /// Streams that one peer may have open at once.
+    pub max_streams: u32,
+}
+
+impl Default for ControlOptions {
+    fn default() -> Self {
+        Self {
+            keep_alive: Duration::from_millis(500),
+            idle_timeout: Duration::from_secs(3),
+            max_streams: 8192,
+        }
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The local address cannot be used.
+    #[error("cannot listen on {address}: {source}")]
+    Bind {
+        /// Which.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Certificates.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The peer cannot be reached, or it or we refuse the other's certificate.
+    #[error("no connection with {address}: {reason}")]
+    Peer {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A UDP port that dials and answers.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    inner: quinn::Endpoint,
+    client: quinn::ClientConfig,
+}
+
+impl Endpoint {
+    /// Listens on `address` (port 0 takes a free one) and dials from there.
+    pub fn bind(
+        address: SocketAddr,
+        identity: &Identity,
+        options: ControlOptions,
+    ) -> Result<Self, ConnectError> {
+        let transport = transport(options);
+        let tls = QuicServerConfig::try_from(identity.server_tls()?)
+            .map_err(|e| IdentityError::Tls(e.to_string()))?;
+        let mut server = quinn::ServerConfig::with_crypto(Arc::new(tls));
+        server.transport_config(Arc::clone(&transport));
+        let tls = QuicClientConfig::try_from(identity.client_tls()?)
+            .map_err(|e| IdentityError::Tls(e.to_string()))?;
+        let mut client = quinn::ClientConfig::new(Arc::new(tls));
+        client.transport_config(transport);
+        let inner = quinn::Endpoint::server(server, address)
+            .map_err(|source| ConnectError::Bind { address, source })?;
+        Ok(Self { inner, client })
+    }
+
+    /// The address it has.
+    ///
+    /// # Panics
+    /// Where the system does not know it, which no supported system does.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.inner.local_addr().expect("a bound socket has an address")
+    }
+
+    /// Dials a worker. Fails within the idle timeout where nobody answers.
+    pub async fn connect(&self, address: SocketAddr) -> Result<Connection, ConnectError> {
+        let fail = |reason: String| ConnectError::Peer { address, reason };
+        let connecting = self
+            .inner
+            .connect_with(self.client.clone(), address, identity::WORKER_NAME)
+            .map_err(|e| fail(e.to_string()))?;
+        let connection = connecting.await.map_err(|e| fail(e.to_string()))?;
+        Connection::new(connection).ok_or_else(|| fail("it showed no certificate".into()))
+    }
+
+    /// The next peer that dials us. `None` once the endpoint is closed. Peers that fail the
+    /// handshake are logged and dropped.
+    pub async fn accept(&self) -> Option<Incoming> {
+        self.inner.accept().await.map(Incoming)
+    }
+
+    /// Ends all connections at once.
+    pub fn close(&self) {
+        self.inner.close(0u32.into(), b"stopping");
+    }
+
+    /// Waits until the peers know of the end.
+    pub async fn closed(&self) {
+        self.inner.wait_idle().await;
+    }
+}
+
+/// A peer that has dialled and not yet proven who it is.
+#[derive(Debug)]
+pub struct Incoming(quinn::Incoming);
+
+impl Incoming {
+    /// Ends the handshake.
+    pub async fn accept(self) -> Result<Connection, ConnectError> {
+        let address = self.0.remote_address();
+        let fail = |reason: String| ConnectError::Peer { address, reason };
+        let connection = self.0.await.map_err(|e| fail(e.to_string()))?;
+        Connection::new(connection).ok_or_else(|| fail("it showed no certificate".into()))
+    }
+}
+
+/// A connection with a peer whose certificate the authority signed.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    inner: quinn::Connection,
+    certificate: CertificateDer<'static>,
+}
+
+impl Connection {
+    fn new(inner: quinn::Connection) -> Option<Self> {
+        let chain = inner.peer_identity()?.downcast::<Vec<CertificateDer<'static>>>().ok()?;
+        let certificate = chain.into_iter().next()?;
+        Some(Self { inner, certificate })
+    }
+
+    /// Whether the peer has proven to be a gateway.
+    #[must_use]
+    pub fn is_gateway(&self) -> bool {
+        identity::is_gateway(&self.certificate)
+    }
+
+    /// Whether the peer has proven to be the worker `id`.
+    #[must_use]
+    pub fn is_worker(&self, id: &WorkerId) -> bool {
+        identity::is_worker(&self.certificate, id)
+    }
+
+    /// The peer's address.
+    #[must_use]
+    pub fn peer_address(&self) -> SocketAddr {
+        self.inner.remote_address()
+    }
+
+    /// Opens a stream. Waits while the peer's limit of streams is reached.
+    pub async fn open(&self) -> Result<Channel, crate::ChannelError> {
+        let stream = self.inner.open_bi().await;
+        stream.map(Channel::new).map_err(|e| crate::ChannelError::Lost(e.to_string()))
+    }
+
+    /// The next stream that the peer opens; an error once the connection has ended.
+    pub async fn accept(&self) -> Result<Channel, crate::ChannelError> {
+        let stream = self.inner.accept_bi().await;
+        stream.map(Channel::new).map_err(|e| crate::ChannelError::Lost(e.to_string()))
+    }
+
+    /// Waits until the connection has ended, and says why.
+    pub async fn lost(&self) -> String {
+        self.inner.closed().await.to_string()
+    }
+
+    /// Ends it.
+    pub fn close(&self, reason: &str) {
+        self.inner.close(0u32.into(), reason.as_bytes());
+    }
+}
+
+fn transport(options: ControlOptions) -> Arc<quinn::TransportConfig> {
+    let mut transport = quinn::TransportConfig::default();
+    transport
+        .keep_alive_interval(Some(options.keep_alive))
+        .max_idle_timeout(options.idle_timeout.try_into().ok())
+        .max_concurrent_bidi_streams(options.max_streams.into())
+        .max_concurrent_uni_streams(0u32.into());
+    Arc::new(transport)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::{Authority, PeerRole};
+    use crate::proto;
+
+    fn localhost() -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], 0))
+    }
+
+    fn identity(folder: &std::path::Path, role: &PeerRole) -> Identity {
+        Authority::open_or_create(folder).unwrap().issue(role).unwrap();
+        Identity::load(folder, role.file_stem()).unwrap()
+    }
+
+    fn bind(folder: &std::path::Path, role: &PeerRole) -> Endpoint {
+        Endpoint::bind(localhost(), &identity(folder, role), ControlOptions::default()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_message_crosses_and_the_peer_is_who_it_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let id = WorkerId::new("decode-0").unwrap();
+        let worker = bind(folder.path(), &PeerRole::Worker(id.clone()));
+        let gateway = bind(folder.path(), &PeerRole::Gateway);
+        let address = worker.address();
+        let serve = async {
+            let connection = worker.accept().await.unwrap().accept().await.unwrap();
+            assert!(connection.is_gateway());
+            let mut channel = connection.accept().await.unwrap();
+            let open: proto::Open = channel.recv.expect().await.unwrap();
+            channel.send.send(&open).await.unwrap();
+            channel.send.finish();
+            assert!(channel.recv.next::<proto::Open>().await.unwrap().is_none());
+            channel.send.drained().await;
+        };
+        let dial = async {
+            let connection = gateway.connect(address).await.unwrap();
+            assert!(connection.is_worker(&id));
+            assert!(!connection.is_gateway());
+            let mut channel = connection.open().await.unwrap();
+            let hello = proto::Hello { version: 1, name: "gateway".into(), incarnation: 5 };
+            let open = proto::Open { kind: Some(proto::open::Kind::Control(hello)) };
+            channel.send.send(&open).await.unwrap();
+            let back: proto::Open = channel.recv.expect().await.unwrap();
+            assert_eq!(back, open);
+            channel.send.finish();
+            assert!(channel.recv.next::<proto::Open>().await.unwrap().is_none());
+        };
+        tokio::join!(serve, dial);
+    }
+
+    #[tokio::test]
+    async fn a_certificate_of_another_authority_gets_nothing() {
+        let ours = tempfile::tempdir().unwrap();
+        let theirs = tempfile::tempdir().unwrap();
+        let worker = bind(ours.path(), &PeerRole::Worker(WorkerId::new("w").unwrap()));
+        let stranger = bind(theirs.path(), &PeerRole::Gateway);
+        let address = worker.address();
+        let accept = async { worker.accept().await.unwrap().accept().await.is_err() };
+        let dial = async {
+            match stranger.connect(address).await {
+                Err(_) => true,
+                // The client may finish first; its first use of the connection then fails.
+                Ok(connection) => connection.accept().await.is_err(),
+            }
+        };
+        let (refused, failed) = tokio::join!(accept, dial);
+        assert!(failed && refused);
+    }
+
+    #[tokio::test]
+    async fn a_port_in_use_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = bind(folder.path(), &PeerRole::Gateway);
+        let identity = identity(folder.path(), &PeerRole::Gateway);
+        let second = Endpoint::bind(first.address(), &identity, ControlOptions::default());
+        let text = second.unwrap_err().to_string();
+        assert!(text.contains(&first.address().to_string()), "{text}");
+    }
+
+    #[tokio::test]
+    async fn an_oversized_message_is_refused_by_its_length_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let worker = bind(folder.path(), &PeerRole::Worker(WorkerId::new("w").unwrap()));
+        let gateway = bind(folder.path(), &PeerRole::Gateway);
+        let address = worker.address();
+        let serve = async {
+            let connection = worker.accept().await.unwrap().accept().await.unwrap();
+            let mut channel = connection.accept().await.unwrap();
+            let error = channel.recv.next::<proto::Open>().await.unwrap_err();
+            assert!(matches!(error, crate::ChannelError::TooLarge(_)), "{error}");
+        };
+        let dial = async {
+            let connection = gateway.connect(address).await.unwrap();
+            let (mut send, _recv) = connection.inner.open_bi().await.unwrap();
+            send.write_all(&u32::MAX.to_be_bytes()).await.unwrap();
+            connection.lost().await
+        };
+        tokio::select! { () = serve => {}, _ = dial => panic!("lost") }
+    }
+}
