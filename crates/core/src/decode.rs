@@ -93,10 +93,13 @@ pub enum Input {
         /// How.
         how: WriterEnd,
     },
-    /// The connection with the prefill worker broke before it said that it writes no more.
+    /// The prefill worker can no longer say that nothing of it will land: the connection broke, or
+    /// it failed with writes that nobody acknowledged.
     WriterLost {
         /// Which request.
         request: RequestId,
+        /// What is known.
+        why: String,
     },
     /// Every piece has arrived.
     Full {
@@ -111,6 +114,11 @@ pub enum Input {
     /// The endpoint that this peer wrote to is closed: nothing of it can land any more.
     Fenced {
         /// Which peer.
+        peer: Peer,
+    },
+    /// A later life of this peer's worker is there: this one is dead, and its endpoint can go.
+    Superseded {
+        /// The earlier life.
         peer: Peer,
     },
     /// The engine has computed the prompt here.
@@ -317,8 +325,8 @@ pub enum Failure {
     #[error("the prefill worker failed: {0}")]
     PrefillFailed(String),
     /// The prefill worker is gone.
-    #[error("the prefill worker was lost before all pages had arrived")]
-    PrefillLost,
+    #[error("the prefill worker was lost before all pages had arrived: {0}")]
+    PrefillLost(String),
     /// The transport failed, or the peer broke its rules.
     #[error("the transfer failed: {0}")]
     Fabric(String),

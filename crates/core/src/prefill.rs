@@ -74,6 +74,9 @@ pub enum Input {
         transfer: TransferId,
         /// Whether all were posted and completed well.
         complete: bool,
+        /// Whether the target acknowledged every write that was posted. Otherwise bytes may still be
+        /// on their way, and the decode worker must not hear that nothing is.
+        settled: bool,
         /// What the transport said, where it failed.
         error: Option<String>,
     },
@@ -163,4 +166,7 @@ pub enum TransferEnd {
     Drained,
     /// It failed.
     Failed(String),
+    /// It failed, and bytes of it may still land: only the decode worker's fence makes its pages
+    /// safe.
+    Unsettled(String),
 }

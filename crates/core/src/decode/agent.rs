@@ -76,13 +76,14 @@ impl DecodeAgent {
             Input::NotArmed { request, reason } => self.not_armed(now, request, reason),
             Input::Accepted { .. } => {}
             Input::WriterGone { request, how } => self.writer_gone(now, request, how),
-            Input::WriterLost { request } => self.writer_lost(now, request),
+            Input::WriterLost { request, why } => self.writer_lost(now, request, &why),
             Input::Full { request } => self.full(request),
             Input::Overfull { request } => {
                 let why = Failure::Fabric("more pieces arrived than there are".into());
                 self.fail(now, request, why);
             }
             Input::Fenced { peer } => self.fenced(&peer),
+            Input::Superseded { peer } => self.fence(now, &peer, "it was restarted"),
             Input::PrefilledHere { request } => self.prefilled_here(request),
             Input::SequenceEnded { request, which, how } => {
                 self.sequence_ended(now, request, which, how);
@@ -266,17 +267,17 @@ impl DecodeAgent {
         }
     }
 
-    fn writer_lost(&mut self, now: Instant, id: RequestId) {
+    fn writer_lost(&mut self, now: Instant, id: RequestId, why: &str) {
         let Some(request) = self.requests.get(&id) else { return };
         if !matches!(request.pages, Pages::Exposed { done: false, .. } | Pages::Draining(_)) {
             return;
         }
         let Some(peer) = request.peer.clone() else { return };
-        self.fence(now, &peer);
+        self.fence(now, &peer, why);
     }
 
     /// Closes a peer's endpoint. Everything that is still being written through it fails.
-    fn fence(&mut self, now: Instant, peer: &Peer) {
+    fn fence(&mut self, now: Instant, peer: &Peer, why: &str) {
         if self.fencing.insert(peer.clone()) {
             self.outputs.push_back(Output::Fence { peer: peer.clone() });
         }
@@ -298,7 +299,7 @@ impl DecodeAgent {
             };
             request.pages = pages;
             if lost {
-                self.fail(now, id, Failure::PrefillLost);
+                self.fail(now, id, Failure::PrefillLost(why.to_owned()));
             }
         }
     }
@@ -413,7 +414,7 @@ impl DecodeAgent {
             let Some(request) = self.requests.get(&id) else { continue };
             if request.drain_by.is_some_and(|at| at <= now) {
                 if let Some(peer) = request.peer.clone() {
-                    self.fence(now, &peer);
+                    self.fence(now, &peer, "it did not confirm that it writes no more");
                 }
             } else if !request.over && request.deadline <= now {
                 let stage = match request.pages {

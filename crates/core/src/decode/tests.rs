@@ -134,10 +134,10 @@ fn a_full_count_of_a_cancelled_request_starts_nothing_and_frees_nothing() {
 #[test]
 fn a_lost_writer_is_fenced_before_its_pages_return() {
     let mut agent = dispatched();
-    agent.handle(at(1), Input::WriterLost { request: id(1) });
+    agent.handle(at(1), Input::WriterLost { request: id(1), why: "gone".into() });
     let out = outputs(&mut agent);
     assert!(out.contains(&Output::Fence { peer: peer(0) }));
-    assert!(out.contains(&Output::Fail { request: id(1), why: Failure::PrefillLost }));
+    assert!(out.contains(&Output::Fail { request: id(1), why: Failure::PrefillLost("gone".into()) }));
     assert_eq!(agent.pages().of(PageState::Quarantined), 3);
     let how = SequenceEnd::Cancelled;
     agent.handle(at(2), Input::SequenceEnded { request: id(1), which: Which::Decode, how });
@@ -169,7 +169,7 @@ fn a_fence_fails_what_waits_at_the_same_endpoint_and_nothing_else() {
     agent.handle(at(0), Input::Armed { request: id(2), armed: armed(1) });
     agent.handle(at(0), reserve(3, 9, Some(peer(0))));
     outputs(&mut agent);
-    agent.handle(at(1), Input::WriterLost { request: id(1) });
+    agent.handle(at(1), Input::WriterLost { request: id(1), why: "gone".into() });
     let failed: Vec<_> = outputs(&mut agent)
         .into_iter()
         .filter_map(|o| if let Output::Fail { request, .. } = o { Some(request) } else { None })
@@ -304,7 +304,7 @@ impl World {
         let request = *self.writers.keys().nth(pick % self.writers.len()).unwrap();
         match pick / 8 % 6 {
             // A broken connection stops nobody from writing.
-            0 => return Input::WriterLost { request },
+            0 => return Input::WriterLost { request, why: "gone".into() },
             1 => return Input::Overfull { request },
             _ => {}
         }

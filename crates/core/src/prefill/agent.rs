@@ -40,6 +40,8 @@ struct Transfer {
     engine: bool,
     /// Set once it shall end before its time.
     ending: Option<TransferEnd>,
+    /// Whether bytes may be on their way that nobody acknowledged.
+    unsettled: bool,
     /// When its endpoint is closed, to end writes that do not complete.
     close_by: Option<Instant>,
 }
@@ -135,7 +137,10 @@ impl PrefillAgent {
             }
             Input::SequenceEnded { transfer, how } => self.sequence_ended(now, transfer, how),
             Input::WatchStopped { transfer } => self.watch_stopped(transfer),
-            Input::Drained { transfer, complete, error } => {
+            Input::Drained { transfer, complete, settled, error } => {
+                if !settled && let Some(t) = self.transfers.get_mut(&transfer) {
+                    t.unsettled = true;
+                }
                 self.drained(now, transfer, complete, error);
             }
             Input::Cancel { transfer } => self.end_early(now, transfer, TransferEnd::Drained),
@@ -189,6 +194,7 @@ impl PrefillAgent {
                 stage: Stage::Opening,
                 engine: false,
                 ending: None,
+                unsettled: false,
                 close_by: None,
             };
             let old = self.transfers.insert(transfer, entry);
@@ -273,7 +279,12 @@ impl PrefillAgent {
         }
         let Some(t) = self.transfers.remove(&id) else { return };
         self.pool.free_active(t.lease);
-        let how = t.ending.unwrap_or(TransferEnd::Done);
+        let how = match t.ending {
+            None => TransferEnd::Done,
+            Some(TransferEnd::Failed(why)) if t.unsettled => TransferEnd::Unsettled(why),
+            Some(_) if t.unsettled => TransferEnd::Unsettled("writes broke off".into()),
+            Some(how) => how,
+        };
         self.outputs.push_back(Output::End { transfer: id, how });
         if self.transfers.is_empty() {
             assert_eq!(self.pages().of(PageState::Free), self.pool.total(), "no page was lost");

@@ -48,7 +48,7 @@ fn running() -> PrefillAgent {
 }
 
 fn drained(complete: bool) -> Input {
-    Input::Drained { transfer: T, complete, error: None }
+    Input::Drained { transfer: T, complete, settled: true, error: None }
 }
 
 const PREFILLED: Input = Input::SequenceEnded { transfer: T, how: Ok(()) };
@@ -107,12 +107,24 @@ fn a_failed_write_ends_the_count_with_a_failure() {
     let mut agent = running();
     let out = tell(
         &mut agent,
-        Input::Drained { transfer: T, complete: false, error: Some("NIC".into()) },
+        Input::Drained { transfer: T, complete: false, settled: true, error: Some("NIC".into()) },
     );
     assert_eq!(out, [Output::CancelSequence { sequence: SequenceId(1) }]);
     let ended = Input::SequenceEnded { transfer: T, how: Err("cancelled".into()) };
     let how = TransferEnd::Failed("NIC".into());
     assert_eq!(tell(&mut agent, ended), [Output::End { transfer: T, how }]);
+}
+
+#[test]
+fn a_cancelled_transfer_whose_writes_broke_off_is_not_called_drained() {
+    let mut agent = running();
+    tell(&mut agent, Input::Cancel { transfer: T });
+    tell(&mut agent, PREFILLED);
+    let out = tell(
+        &mut agent,
+        Input::Drained { transfer: T, complete: false, settled: false, error: None },
+    );
+    assert!(matches!(&out[0], Output::End { how: TransferEnd::Unsettled(_), .. }), "{out:?}");
 }
 
 #[test]
@@ -242,7 +254,8 @@ impl World {
             2 => Input::WatchStopped { transfer: self.watches.remove(pick % self.watches.len()) },
             _ => {
                 let transfer = self.writing.remove(pick % self.writing.len());
-                Input::Drained { transfer, complete: pick.is_multiple_of(2), error: None }
+                let complete = pick.is_multiple_of(2);
+                Input::Drained { transfer, complete, settled: pick.is_multiple_of(3), error: None }
             }
         })
     }

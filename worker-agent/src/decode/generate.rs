@@ -1,0 +1,166 @@
+//! A gateway's generate stream.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tandem_core::decode::{Peer, Refusal, Reserve};
+use tandem_core::{Incarnation, RequestId, WorkerId};
+use tandem_engine::{EngineDescription, Sampling, StopConditions};
+use tandem_wire::convert::{Nonsense, nonsense, request_id};
+use tandem_wire::proto::generate_reply::Kind;
+use tandem_wire::{Channel, proto};
+use tokio::sync::mpsc;
+
+use super::{Handle, Happened, reply};
+use crate::failure;
+use crate::start::Facts;
+
+/// A checked request for an answer.
+pub(crate) struct Asked {
+    request: RequestId,
+    pub(super) tokens: Arc<[u32]>,
+    pub(super) generated: u32,
+    pub(super) sampling: Sampling,
+    pub(super) stop: StopConditions,
+    pub(super) prefill: Option<Prefill>,
+    pub(super) deadline: Instant,
+    pub(super) replies: mpsc::Sender<proto::GenerateReply>,
+}
+
+/// Who computes the prompt.
+#[derive(Clone, Debug)]
+pub(crate) struct Prefill {
+    pub(super) peer: Peer,
+    pub(super) address: SocketAddr,
+}
+
+/// The longest time a request may take, whatever its gateway says.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// How long a gateway may take to read the last message.
+const LAST_WORD: Duration = Duration::from_secs(5);
+/// Messages besides tokens: reserved, started, the end.
+const OTHER_REPLIES: usize = 4;
+
+impl Asked {
+    pub(super) fn reserve(&self, now: tandem_core::Instant) -> Reserve {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        Reserve {
+            request: self.request,
+            tokens: self.tokens.len() as u32,
+            new_tokens: self.stop.max_tokens - self.generated,
+            prefill: self.prefill.as_ref().map(|p| p.peer.clone()),
+            deadline: now + left,
+        }
+    }
+}
+
+/// Serves one stream to its end.
+pub(crate) async fn serve(
+    facts: &Facts,
+    task: Handle,
+    generate: proto::Generate,
+    mut channel: Channel,
+) {
+    let (asked, mut replies) = match read(&facts.engine, generate) {
+        Ok(read) => read,
+        Err(why) => {
+            let refusal = failure::refusal(&Refusal::Invalid(why.to_string()));
+            let _ = channel.send.send(&reply(Kind::Refused(refusal))).await;
+            return last_word(channel).await;
+        }
+    };
+    let request = asked.request;
+    if task.send(Happened::Generate(Box::new(asked))).await.is_err() {
+        return;
+    }
+    let mut listening = true;
+    loop {
+        tokio::select! {
+            answer = replies.recv() => {
+                let Some(answer) = answer else { break };
+                if channel.send.send(&answer).await.is_err() {
+                    let _ = task.send(Happened::Cancel(request)).await;
+                    return;
+                }
+            }
+            // A cancel, an end of the stream and an error all mean the same.
+            _ = channel.recv.next::<proto::Cancel>(), if listening => {
+                listening = false;
+                let _ = task.send(Happened::Cancel(request)).await;
+            }
+        }
+    }
+    last_word(channel).await;
+}
+
+async fn last_word(mut channel: Channel) {
+    channel.send.finish();
+    let _ = tokio::time::timeout(LAST_WORD, channel.send.drained()).await;
+}
+
+fn read(
+    engine: &EngineDescription,
+    g: proto::Generate,
+) -> Result<(Asked, mpsc::Receiver<proto::GenerateReply>), Nonsense> {
+    let request = request_id(&g.request)?;
+    let stop = g.stop.ok_or_else(|| nonsense("no stop conditions"))?;
+    let sampling = g.sampling.ok_or_else(|| nonsense("no sampling"))?;
+    if g.tokens.is_empty() {
+        return Err(nonsense("no tokens"));
+    }
+    if g.generated as usize >= g.tokens.len() {
+        return Err(nonsense("an answer without a prompt"));
+    }
+    if let Some(token) = g.tokens.iter().find(|t| **t >= engine.vocabulary) {
+        return Err(nonsense(format!("token {token} of {}", engine.vocabulary)));
+    }
+    if stop.max_tokens <= g.generated {
+        return Err(nonsense("no token is left to generate"));
+    }
+    let most = g.tokens.len() as u64 - u64::from(g.generated) + u64::from(stop.max_tokens);
+    if most > u64::from(engine.context_length) {
+        return Err(nonsense(format!("{most} tokens in a context of {}", engine.context_length)));
+    }
+    let prefill = g.prefill.map(peer).transpose()?;
+    let room = (stop.max_tokens - g.generated) as usize + OTHER_REPLIES;
+    let (replies, answers) = mpsc::channel(room);
+    let left = Duration::from_millis(g.time_left_ms).min(LONGEST);
+    let asked = Asked {
+        request,
+        tokens: g.tokens.into(),
+        generated: g.generated,
+        sampling: self::sampling(&sampling)?,
+        stop: StopConditions {
+            max_tokens: stop.max_tokens,
+            stop: stop.texts,
+            ignore_eos: stop.ignore_eos,
+        },
+        prefill,
+        deadline: Instant::now() + left,
+        replies,
+    };
+    Ok((asked, answers))
+}
+
+fn sampling(s: &proto::Sampling) -> Result<Sampling, Nonsense> {
+    let fine = s.temperature.is_finite() && s.temperature >= 0.0 && s.top_p > 0.0 && s.top_p <= 1.0;
+    if !fine {
+        return Err(nonsense(format!("temperature {}, top_p {}", s.temperature, s.top_p)));
+    }
+    let logprobs = s.logprobs.map(|n| u8::try_from(n).map_err(|_| nonsense("logprobs"))).transpose();
+    Ok(Sampling {
+        temperature: s.temperature,
+        top_p: s.top_p,
+        top_k: s.top_k,
+        seed: s.seed,
+        logprobs: logprobs?,
+    })
+}
+
+fn peer(peer: proto::Peer) -> Result<Prefill, Nonsense> {
+    let worker = WorkerId::new(peer.worker).map_err(|e| nonsense(e.to_string()))?;
+    let address =
+        peer.address.parse().map_err(|_| nonsense(format!("address {:?}", peer.address)))?;
+    Ok(Prefill { peer: Peer { worker, incarnation: Incarnation(peer.incarnation) }, address })
+}

@@ -1,0 +1,153 @@
+//! Carrying out what the decode agent decides.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tandem_core::decode::{Input, Output, Peer, SequenceEnd, Which};
+use tandem_core::ledger::Armed;
+use tandem_core::{PageIndex, RequestId, SequenceId};
+use tandem_engine::Command;
+
+use super::{DecodeTask, Happened, dispatch, inboxes};
+
+impl DecodeTask {
+    pub(super) fn carry_out(&mut self) {
+        while let Some(output) = self.agent.poll() {
+            self.one(output);
+        }
+    }
+
+    fn one(&mut self, output: Output) {
+        match output {
+            Output::Refuse { request, why } => {
+                if let Some(held) = self.held.remove(&request) {
+                    held.refused(&why);
+                }
+            }
+            Output::Admit { request, sequence, pages } => self.admit(request, sequence, pages),
+            Output::Arm { request, peer, pieces } => self.arm(request, &peer, pieces),
+            Output::Reserved { request, pages } => {
+                if let Some(held) = self.held.get(&request) {
+                    held.reserved(pages);
+                }
+            }
+            Output::Dispatch { request, peer, armed, pages } => {
+                self.dispatch(request, &peer, armed, &pages);
+            }
+            Output::PrefillHere { request, sequence, pages } => {
+                let Some(held) = self.held.get(&request) else { return };
+                let tokens = Arc::clone(&held.tokens);
+                self.sequences.insert(sequence, (request, Which::Prefill));
+                self.commands.send(Command::Prefill { sequence, tokens, pages });
+            }
+            Output::MakeReady { request, sequence } => {
+                if let Some(held) = self.held.get_mut(&request) {
+                    held.started();
+                }
+                self.commands.send(Command::MakeReady { sequence });
+            }
+            Output::CancelPrefill { request } => {
+                if let Some(held) = self.held.get(&request) {
+                    held.cancel.send_replace(true);
+                }
+            }
+            Output::CancelSequence { sequence } => {
+                self.commands.send(Command::Cancel { sequence });
+            }
+            Output::ReleaseSlot { armed } => {
+                self.slots.remove(&armed.key);
+                if let Some(fabric) = &self.facts.fabric
+                    && let Err(error) = fabric.release(armed)
+                {
+                    tracing::error!(%error, "a slot could not be released");
+                }
+            }
+            Output::Fence { peer } => self.fence(peer),
+            Output::Fail { request, why } => {
+                if let Some(held) = self.held.get(&request) {
+                    tracing::debug!(%request, %why, "request failed");
+                    held.failed(&why);
+                    let in_transfer = held.dispatched.is_some() && !held.has_started();
+                    self.figures.transfers_failed += u64::from(in_transfer);
+                }
+            }
+            Output::Gone { request } => {
+                self.held.remove(&request);
+            }
+        }
+    }
+
+    fn admit(&mut self, request: RequestId, sequence: SequenceId, pages: Arc<[PageIndex]>) {
+        let Some(held) = self.held.get(&request) else {
+            let how = SequenceEnd::Cancelled;
+            return self.input(Input::SequenceEnded { request, which: Which::Decode, how });
+        };
+        self.sequences.insert(sequence, (request, Which::Decode));
+        self.commands.send(Command::Admit {
+            sequence,
+            tokens: Arc::clone(&held.tokens),
+            generated: held.generated,
+            pages,
+            sampling: held.sampling,
+            stop: held.stop.clone(),
+        });
+    }
+
+    fn arm(&mut self, request: RequestId, peer: &Peer, pieces: u32) {
+        let handle = self.handle.clone();
+        let Some(fabric) = self.facts.fabric.clone() else {
+            let reason = "this worker has no fabric".into();
+            return self.input(Input::NotArmed { request, reason });
+        };
+        for older in self.inboxes.older(peer) {
+            self.input(Input::Superseded { peer: older });
+        }
+        let slot = self.inboxes.slot(peer);
+        self.helpers.spawn(async move {
+            let happened = match inboxes::arm(&fabric, &slot, pieces).await {
+                Ok(armed) => Happened::Armed(request, armed),
+                Err(reason) => Happened::Input(Input::NotArmed { request, reason }),
+            };
+            let _ = handle.send(happened).await;
+        });
+    }
+
+    fn dispatch(&mut self, request: RequestId, peer: &Peer, armed: Armed, pages: &[PageIndex]) {
+        let Some(address) = self.inboxes.address(peer) else {
+            let why = "its inbox was closed".into();
+            return self.input(Input::WriterLost { request, why });
+        };
+        let Some(held) = self.held.get_mut(&request) else { return };
+        let Some(prefill) = held.prefill.clone() else { return };
+        held.dispatched = Some(Instant::now());
+        let order = dispatch::Order {
+            request,
+            prefill,
+            tokens: Arc::clone(&held.tokens),
+            pages: pages.iter().map(|p| p.0).collect(),
+            armed,
+            inbox: address,
+            deadline: held.deadline,
+        };
+        let (facts, peers) = (Arc::clone(&self.facts), Arc::clone(&self.peers));
+        let (handle, cancel) = (self.handle.clone(), held.cancel.subscribe());
+        self.helpers.spawn(async move {
+            let input = dispatch::run(&facts, &peers, order, cancel).await;
+            let _ = handle.send(Happened::Input(input)).await;
+        });
+    }
+
+    fn fence(&mut self, peer: Peer) {
+        self.figures.fences += 1;
+        tracing::warn!(worker = %peer.worker, "fencing a prefill worker");
+        let handle = self.handle.clone();
+        let slot = self.inboxes.take(&peer);
+        let fabric = self.facts.fabric.clone();
+        self.helpers.spawn(async move {
+            if let (Some(slot), Some(fabric)) = (slot, fabric) {
+                inboxes::fence(&fabric, &slot).await;
+            }
+            let _ = handle.send(Happened::Input(Input::Fenced { peer })).await;
+        });
+    }
+}

@@ -1,0 +1,106 @@
+//! What the decode task keeps of a request besides the agent's own record.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tandem_core::decode::{Failure, Peer, Refusal};
+use tandem_engine::{FinishReason, Sampling, StopConditions, TokenLogprob};
+use tandem_wire::proto;
+use tandem_wire::proto::generate_reply::Kind;
+use tokio::sync::{mpsc, watch};
+
+use super::generate::{Asked, Prefill};
+use super::reply;
+use crate::failure;
+
+/// A request in flight.
+pub(super) struct Held {
+    pub(super) tokens: Arc<[u32]>,
+    pub(super) generated: u32,
+    pub(super) sampling: Sampling,
+    pub(super) stop: StopConditions,
+    pub(super) prefill: Option<Prefill>,
+    pub(super) deadline: Instant,
+    replies: mpsc::Sender<proto::GenerateReply>,
+    /// Set to cancel its dispatch.
+    pub(super) cancel: watch::Sender<bool>,
+    pub(super) dispatched: Option<Instant>,
+    started: bool,
+}
+
+impl Held {
+    pub(super) fn new(asked: Asked) -> Self {
+        Self {
+            tokens: asked.tokens,
+            generated: asked.generated,
+            sampling: asked.sampling,
+            stop: asked.stop,
+            prefill: asked.prefill,
+            deadline: asked.deadline,
+            replies: asked.replies,
+            cancel: watch::Sender::new(false),
+            dispatched: None,
+            started: false,
+        }
+    }
+
+    pub(super) fn peer(&self) -> Option<Peer> {
+        self.prefill.as_ref().map(|p| p.peer.clone())
+    }
+
+    /// Tokens whose KV entries prefill computes.
+    pub(super) fn prefilled(&self) -> u64 {
+        self.tokens.len() as u64 - 1
+    }
+
+    pub(super) const fn has_started(&self) -> bool {
+        self.started
+    }
+
+    pub(super) fn refuse_twin(&self) {
+        self.refused(&Refusal::Invalid("a request of this id is here already".into()));
+    }
+
+    pub(super) fn refused(&self, why: &Refusal) {
+        self.say(Kind::Refused(failure::refusal(why)));
+    }
+
+    pub(super) fn reserved(&self, pages: u32) {
+        self.say(Kind::Reserved(proto::Reserved { pages }));
+    }
+
+    pub(super) fn started(&mut self) {
+        self.started = true;
+        let transfer = self.dispatched.map_or(0, |at| at.elapsed().as_micros() as u64);
+        let prompt_tokens = self.prefilled();
+        self.say(Kind::Started(proto::Started { transfer_us: transfer, prompt_tokens }));
+    }
+
+    pub(super) fn token(&mut self, token: u32, text: String, logprobs: Vec<TokenLogprob>) {
+        let logprob = |l: TokenLogprob| proto::Logprob {
+            token: l.token,
+            bytes: l.bytes.into(),
+            logprob: l.logprob,
+        };
+        let logprobs = logprobs.into_iter().map(logprob).collect();
+        self.say(Kind::Token(proto::Token { token, text, logprobs }));
+    }
+
+    pub(super) fn finished(&self, text: String, reason: FinishReason) {
+        let reason = match reason {
+            FinishReason::Stop => proto::FinishReason::Stop,
+            FinishReason::Length => proto::FinishReason::Length,
+        };
+        self.say(Kind::Finished(proto::Finished { text, reason: reason.into() }));
+    }
+
+    pub(super) fn failed(&self, why: &Failure) {
+        self.say(Kind::Failed(failure::failure(why)));
+    }
+
+    /// Never waits: the queue has room for all that a request can say. A gateway that has gone
+    /// hears nothing.
+    fn say(&self, kind: Kind) {
+        let _ = self.replies.try_send(reply(kind));
+    }
+}

@@ -1,0 +1,85 @@
+//! A worker's whole life.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tandem_config::WorkerConfig;
+use tandem_core::WorkerRole;
+use tandem_wire::task;
+use tokio::sync::oneshot;
+
+use crate::decode::DecodeTask;
+use crate::load::Gauges;
+use crate::peers::Peers;
+use crate::prefill::PrefillTask;
+use crate::serve::{self, Services};
+use crate::start::{self, Parts, StartError, Started};
+
+/// Time for what was cancelled to drain after the worker was told to stop.
+const DRAIN: Duration = Duration::from_secs(3);
+/// Time for the fabric and QUIC to close.
+const CLOSE: Duration = Duration::from_secs(1);
+
+/// Runs a worker until `shutdown` is ready. `started` is called once, when it can be reached.
+///
+/// Errors are one line each: of the model, the ports, the fabric, the certificates.
+pub async fn run(
+    config: WorkerConfig,
+    shutdown: impl Future<Output = ()> + Send,
+    started: impl FnOnce(Started) + Send,
+) -> Result<(), StartError> {
+    // Loading blocks for seconds; quinn needs the runtime's context while it binds.
+    let (config, parts) = tokio::task::block_in_place(|| {
+        let parts = start::start(&config);
+        (config, parts)
+    });
+    let Parts { facts, engine, engine_events, fabric_events, watcher, endpoint } = parts?;
+    let gauges = Arc::new(Gauges::new());
+    let (stop, stopped) = oneshot::channel();
+    let fabric = facts.fabric.clone();
+    let mut services =
+        Services { facts: Arc::clone(&facts), gauges: Arc::clone(&gauges), decode: None, prefill: None };
+    let work = match (facts.role, fabric.clone(), fabric_events, watcher) {
+        (WorkerRole::Prefill, Some(fabric), Some(events), Some(watcher)) => {
+            let orders = watcher.orders.clone();
+            let task =
+                PrefillTask::new(&config, &facts, fabric, engine, orders, gauges);
+            services.prefill = Some(task.handle());
+            task::spawn("prefill", task.run(engine_events, events, watcher, stopped))
+        }
+        (_, _, fabric_events, _) => {
+            let peers = Peers::new(endpoint.clone());
+            let task = DecodeTask::new(&config, Arc::clone(&facts), engine, peers, gauges);
+            services.decode = Some(task.handle());
+            task::spawn("decode", task.run(engine_events, fabric_events, stopped))
+        }
+    };
+    let serving = task::spawn("serve", serve::run(endpoint.clone(), services));
+    let told = facts.started(endpoint.address());
+    tracing::info!(id = %told.id, role = %told.role, address = %told.address,
+        provider = told.provider, model = told.model, pages = told.pages, "worker started");
+    started(told);
+    let work = work.join();
+    tokio::pin!(work);
+    let ended = tokio::select! {
+        ended = &mut work => ended,
+        () = shutdown => {
+            let _ = stop.send(());
+            match tokio::time::timeout(DRAIN, &mut work).await {
+                Ok(ended) => ended,
+                Err(_) => {
+                    tracing::warn!("requests did not drain in time");
+                    Some(Ok(()))
+                }
+            }
+        }
+    };
+    if let Some(fabric) = fabric {
+        let _ = tokio::time::timeout(CLOSE, fabric.shutdown()).await;
+    }
+    endpoint.close();
+    let _ = tokio::time::timeout(CLOSE, endpoint.closed()).await;
+    drop(serving);
+    ended.unwrap_or(Err(StartError::EngineDied))
+}

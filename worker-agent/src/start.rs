@@ -1,0 +1,243 @@
+//! Loading and opening everything that a worker stands on.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tandem_config::{FabricConfig, WorkerConfig};
+use tandem_core::arena::ArenaLayout;
+use tandem_core::{Incarnation, WorkerId, WorkerRole};
+use tandem_engine::{
+    EmbeddedEngine, EmbeddedModel, Engine, EngineDescription, EngineOptions, Event, ModelOptions,
+    StepPlan, StepWatch,
+};
+use tandem_fabric::{Fabric, FabricEvents, FabricOptions};
+use tandem_memory::HostMemory;
+use tandem_text::TextModel;
+use tandem_wire::{ControlOptions, Endpoint, Identity, proto};
+use tokio::sync::mpsc;
+
+use crate::watcher::{self, Watcher};
+
+/// Why a worker cannot start. One line each.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The model cannot be used.
+    #[error(transparent)]
+    Model(#[from] tandem_engine::LoadError),
+    /// Its tokenizer cannot be used.
+    #[error(transparent)]
+    Text(#[from] tandem_text::TextError),
+    /// There is no room for a page.
+    #[error("the KV cache holds {pages} pages; at least {least} are needed ({geometry})")]
+    NoPages {
+        /// Pages of the configured memory.
+        pages: u32,
+        /// Pages a worker needs.
+        least: u32,
+        /// What a page is.
+        geometry: String,
+    },
+    /// There is no memory for the arena.
+    #[error(transparent)]
+    Memory(#[from] tandem_memory::CreateError),
+    /// The fabric cannot be opened.
+    #[error(transparent)]
+    Fabric(#[from] tandem_fabric::OpenError),
+    /// The engine cannot start.
+    #[error(transparent)]
+    Engine(#[from] tandem_engine::StartError),
+    /// Certificates cannot be used.
+    #[error(transparent)]
+    Identity(#[from] tandem_wire::IdentityError),
+    /// The control address cannot be used.
+    #[error(transparent)]
+    Control(#[from] tandem_wire::ConnectError),
+    /// The system gave no thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+    /// The engine died while it ran.
+    #[error("the engine died")]
+    EngineDied,
+    /// The fabric died while it ran.
+    #[error("the fabric died")]
+    FabricDied,
+}
+
+/// What a worker says when it can be reached.
+#[derive(Clone, Debug)]
+pub struct Started {
+    /// Its name.
+    pub id: WorkerId,
+    /// What it does.
+    pub role: WorkerRole,
+    /// Its control address.
+    pub address: SocketAddr,
+    /// libfabric's provider; `None` where it needs none.
+    pub provider: Option<String>,
+    /// Model's name.
+    pub model: String,
+    /// Pages it has.
+    pub pages: u32,
+}
+
+/// What everybody in a worker may know of it.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    pub(crate) id: WorkerId,
+    pub(crate) role: WorkerRole,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) engine: EngineDescription,
+    pub(crate) layout: ArenaLayout,
+    pub(crate) fabric: Option<Fabric>,
+}
+
+/// A worker whose parts all stand.
+pub(crate) struct Parts {
+    pub(crate) facts: Arc<Facts>,
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) engine_events: mpsc::Receiver<Event>,
+    pub(crate) fabric_events: Option<FabricEvents>,
+    pub(crate) watcher: Option<Watcher>,
+    pub(crate) endpoint: Endpoint,
+}
+
+/// Events that wait for the worker's task; the engine waits behind them.
+const ENGINE_EVENTS: usize = 4096;
+/// Pages without which a worker is of no use: one full page and the next.
+const LEAST_PAGES: u32 = 2;
+
+/// Loads the model, makes the arena, opens the fabric, starts the engine and listens. Blocks.
+pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
+    let identity = Identity::load(&config.identity.directory, &config.identity.name)?;
+    let control = ControlOptions {
+        keep_alive: config.control.keep_alive,
+        idle_timeout: config.control.idle_timeout,
+        ..ControlOptions::default()
+    };
+    // First, since it is quick and tells of a port in use.
+    let endpoint = Endpoint::bind(config.listen, &identity, control)?;
+    let model = EmbeddedModel::load(
+        &config.model,
+        ModelOptions {
+            page_tokens: config.page_tokens,
+            kv_dtype: config.kv_dtype,
+            name: config.model_name.clone(),
+            sha256: config.model_sha256.as_ref().map(ToString::to_string),
+        },
+    )?;
+    let text = Arc::new(TextModel::load(&config.model)?);
+    let description = model.describe();
+    let geometry = description.geometry;
+    let pages = config.kv.pages(geometry.page_bytes());
+    if pages < LEAST_PAGES {
+        let geometry = geometry.to_string();
+        return Err(StartError::NoPages { pages, least: LEAST_PAGES, geometry });
+    }
+    let layout = ArenaLayout::new(geometry, pages);
+    let memory = Arc::new(HostMemory::create("tandem-kv", layout.bytes())?);
+    let (fabric, fabric_events) = match config.role {
+        WorkerRole::Both => (None, None),
+        WorkerRole::Prefill | WorkerRole::Decode => {
+            let (fabric, events) = Fabric::open(options(&config.fabric), Arc::clone(&memory))?;
+            (Some(fabric), Some(events))
+        }
+    };
+    let (events, engine_events) = mpsc::channel(ENGINE_EVENTS);
+    let (watch, watching): (Box<dyn StepWatch>, _) = match (&fabric, config.role) {
+        (Some(fabric), WorkerRole::Prefill) => {
+            let (orders, queue) = watcher::orders();
+            (Box::new(orders.clone()), Some((fabric.pusher(), orders, queue)))
+        }
+        _ => (Box::new(NoWatch), None),
+    };
+    let engine = EmbeddedEngine::start(
+        model,
+        EngineOptions {
+            chunk_tokens: config.chunk_tokens as u32,
+            max_batch: config.max_batch,
+            max_sequences: 2 * (config.queue_limit + pages as usize),
+            threads: config.threads,
+            ..EngineOptions::new(layout, memory, text)
+        },
+        watch,
+        events,
+    )?;
+    let watcher = watching
+        .map(|(pusher, orders, queue)| {
+            let most = config.fabric.max_write_bytes as u32;
+            Watcher::start(layout, most, engine.progress(), pusher, orders, queue)
+        })
+        .transpose()
+        .map_err(StartError::Thread)?;
+    let facts = Facts {
+        id: config.id.clone(),
+        role: config.role,
+        incarnation: Incarnation(rand::random()),
+        engine: description,
+        layout,
+        fabric,
+    };
+    let engine = Arc::new(engine);
+    Ok(Parts { facts: Arc::new(facts), engine, engine_events, fabric_events, watcher, endpoint })
+}
+
+fn options(config: &FabricConfig) -> FabricOptions {
+    FabricOptions {
+        provider: config.provider.clone(),
+        require_rdma: config.require_rdma,
+        bind: Some(config.bind),
+        cpu: config.cpu,
+        in_flight_writes: config.in_flight_writes as u32,
+        completion_entries: (config.in_flight_writes * 16).max(1024),
+        ..FabricOptions::default()
+    }
+}
+
+impl Facts {
+    /// What it says when a gateway registers it.
+    pub(crate) fn welcome(&self, load: proto::Load) -> proto::Welcome {
+        let mut geometry = proto::Geometry::from(&self.engine.geometry);
+        geometry.pages = self.layout.pages();
+        let provider = self.fabric.as_ref().map_or_else(proto::Provider::default, |fabric| {
+            let info = fabric.info();
+            proto::Provider {
+                name: info.provider.clone(),
+                library: info.version.to_string(),
+                software: info.software,
+            }
+        });
+        proto::Welcome {
+            version: tandem_wire::PROTOCOL_VERSION,
+            worker: self.id.to_string(),
+            incarnation: self.incarnation.0,
+            role: proto::Role::from(self.role).into(),
+            model: Some(proto::Model {
+                name: self.engine.model.clone(),
+                fingerprint: self.engine.fingerprint.clone(),
+                context_length: self.engine.context_length,
+                vocabulary: self.engine.vocabulary,
+            }),
+            geometry: Some(geometry),
+            provider: Some(provider),
+            load: Some(load),
+        }
+    }
+
+    pub(crate) fn started(&self, address: SocketAddr) -> Started {
+        Started {
+            id: self.id.clone(),
+            role: self.role,
+            address,
+            provider: self.fabric.as_ref().map(|f| f.info().provider.clone()),
+            model: self.engine.model.clone(),
+            pages: self.layout.pages(),
+        }
+    }
+}
+
+/// For workers that push nothing.
+struct NoWatch;
+
+impl StepWatch for NoWatch {
+    fn step_planned(&mut self, _: StepPlan) {}
+}
