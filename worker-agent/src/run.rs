@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tandem_config::WorkerConfig;
 use tandem_core::WorkerRole;
+use tandem_fabric::Fabric;
 use tandem_wire::task;
 use tokio::sync::oneshot;
 
@@ -20,6 +21,9 @@ use crate::start::{self, Parts, StartError, Started};
 const DRAIN: Duration = Duration::from_secs(3);
 /// Time for the fabric and QUIC to close.
 const CLOSE: Duration = Duration::from_secs(1);
+/// A fabric thread that shows no life for so long never will again: libfabric's shm can hang for ever
+/// in a lock that a killed peer held. The process must end, so that its peers learn of it.
+const HUNG: Duration = Duration::from_secs(5);
 
 /// Runs a worker until `shutdown` is ready. `started` is called once, when it can be reached.
 ///
@@ -64,6 +68,7 @@ pub async fn run(
     tokio::pin!(work);
     let ended = tokio::select! {
         ended = &mut work => ended,
+        () = hung(fabric.as_ref()) => return Err(StartError::FabricHung),
         () = shutdown => {
             let _ = stop.send(());
             match tokio::time::timeout(DRAIN, &mut work).await {
@@ -82,4 +87,12 @@ pub async fn run(
     let _ = tokio::time::timeout(CLOSE, endpoint.closed()).await;
     drop(serving);
     ended.unwrap_or(Err(StartError::EngineDied))
+}
+
+/// Waits until the fabric's thread hangs.
+async fn hung(fabric: Option<&Fabric>) {
+    let Some(fabric) = fabric else { return std::future::pending().await };
+    while fabric.silent_for() < HUNG {
+        tokio::time::sleep(HUNG / 10).await;
+    }
 }

@@ -58,6 +58,9 @@ pub enum StartError {
     /// The engine died while it ran.
     #[error("the engine died")]
     EngineDied,
+    /// The fabric's thread hangs.
+    #[error("the fabric's thread hangs in libfabric")]
+    FabricHung,
     /// The fabric died while it ran.
     #[error("the fabric died")]
     FabricDied,

@@ -1,0 +1,290 @@
+//! The one thread that owns everything of libfabric: it posts, polls and counts, without locks.
+//!
+//! It never waits for another thread: commands are taken from bounded queues, answers go into
+//! one-shot slots, events into a bounded queue with a stash ([`outlet`]). What must hold: nothing
+//! of libfabric is touched by any other thread; no context that comes back is followed
+//! ([`contexts`]); a transfer ends only with its last completion or its endpoint
+//! ([`transfers`]).
+
+pub(crate) mod command;
+pub(crate) mod contexts;
+pub(crate) mod idle;
+mod inbox;
+mod obey;
+mod outbox;
+pub(crate) mod outlet;
+mod transfers;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use libfabric_sys as sys;
+use tandem_core::ledger::Armed;
+use tokio::sync::mpsc::Receiver;
+use tokio::sync::mpsc::error::TryRecvError;
+use tokio::sync::oneshot::Sender;
+
+use crate::options::FabricOptions;
+use crate::safe::domain::Domain;
+use crate::safe::endpoint::BATCH;
+use crate::shared::Shared;
+use command::{Control, Push};
+use idle::{Idle, Outstanding};
+use inbox::{InboxState, Slots};
+use outbox::{Books, OutboxState};
+use outlet::Outlet;
+use transfers::{Bounds, Transfers};
+
+/// Commands taken from one queue before endpoints are polled again.
+const COMMANDS_PER_TURN: usize = 64;
+/// Turns between looks at the event queue while busy.
+const TURNS_PER_EVENT_CHECK: u32 = 256;
+
+/// The thread's receiving ends.
+pub(crate) struct Queues {
+    pub(crate) control: Receiver<Control>,
+    pub(crate) releases: Receiver<Armed>,
+    pub(crate) pushes: Receiver<Push>,
+}
+
+/// The thread's state.
+pub(crate) struct Driver {
+    // Endpoints are closed before the domain: fields drop in this order.
+    inboxes: Vec<InboxState>,
+    outboxes: Vec<OutboxState>,
+    domain: Rc<Domain>,
+    queues: Queues,
+    slots: Slots,
+    transfers: Transfers,
+    outlet: Outlet,
+    shared: Arc<Shared>,
+    options: FabricOptions,
+    window: usize,
+    next_endpoint: u64,
+    entries: Box<[sys::fi_cq_data_entry; BATCH]>,
+    idle: Idle,
+    turns: u32,
+}
+
+/// Why the thread ends.
+enum Exit {
+    /// It was told to; say when all is closed.
+    Told(Sender<()>),
+    /// All handles are gone.
+    Unused,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        domain: Domain,
+        queues: Queues,
+        outlet: Outlet,
+        shared: Arc<Shared>,
+        options: FabricOptions,
+    ) -> Self {
+        let limits = domain.limits;
+        let bounds = Bounds {
+            local: domain.memory().len() as u64,
+            longest: limits.max_write as u64,
+            key_size: limits.mr_key_size,
+        };
+        Self {
+            inboxes: Vec::new(),
+            outboxes: Vec::new(),
+            domain: Rc::new(domain),
+            queues,
+            slots: Slots::new(options.slots),
+            transfers: Transfers::new(bounds),
+            outlet,
+            shared,
+            window: (options.in_flight_writes as usize)
+                .min(limits.tx_size)
+                .max(1),
+            idle: Idle::new(options.idle),
+            options,
+            next_endpoint: 0,
+            // SAFETY: numbers and pointers, all of which may be zero.
+            entries: Box::new(unsafe { std::mem::zeroed() }),
+            turns: 0,
+        }
+    }
+
+    /// Runs until told to end, or until nobody has a handle any more. Closes everything.
+    pub(crate) fn run(mut self) {
+        let exit = loop {
+            let (mut busy, exit) = self.take_control();
+            if let Some(exit) = exit {
+                break exit;
+            }
+            busy |= self.take_releases();
+            busy |= self.take_pushes();
+            busy |= self.poll_endpoints();
+            self.outlet.flush();
+            self.turns = self.turns.wrapping_add(1);
+            if self.turns.is_multiple_of(TURNS_PER_EVENT_CHECK) {
+                self.shared.pulse.beat();
+                self.read_events();
+            }
+            if busy {
+                self.idle.active()
+            } else {
+                self.rest()
+            }
+        };
+        drop(self);
+        if let Exit::Told(reply) = exit {
+            let _ = reply.send(());
+        }
+    }
+
+    fn take_control(&mut self) -> (bool, Option<Exit>) {
+        for taken in 0..COMMANDS_PER_TURN {
+            match self.queues.control.try_recv() {
+                Ok(Control::Shutdown(reply)) => return (true, Some(Exit::Told(reply))),
+                Ok(command) => self.obey(command),
+                Err(TryRecvError::Empty) => return (taken > 0, None),
+                Err(TryRecvError::Disconnected) => return (true, Some(Exit::Unused)),
+            }
+        }
+        (true, None)
+    }
+
+    fn take_releases(&mut self) -> bool {
+        let mut any = false;
+        while let Ok(armed) = self.queues.releases.try_recv() {
+            self.release(armed);
+            any = true;
+        }
+        any
+    }
+
+    fn take_pushes(&mut self) -> bool {
+        // Whatever the state of its outbox: a queue left full would hold up transfers whose
+        // outboxes have room. The credits bound what gathers.
+        let mut any = false;
+        for _ in 0..COMMANDS_PER_TURN {
+            let Ok(push) = self.queues.pushes.try_recv() else {
+                break;
+            };
+            any = true;
+            self.accept(push);
+        }
+        any
+    }
+
+    fn accept(&mut self, push: Push) {
+        let transfer = match &push {
+            Push::Write(write) => write.transfer,
+            Push::Seal(transfer) => *transfer,
+        };
+        let id = self.transfers.outbox(transfer);
+        let (outboxes, _, mut books) = self.outboxes();
+        if let Some(outbox) = outboxes.iter_mut().find(|o| Some(o.id) == id) {
+            outbox.accept(push, &mut books);
+        } else if let Push::Write(write) = push {
+            // Ended since it was pushed, as by a stop.
+            books.credits.give_back(write.transfer);
+            books.stats.writes_refused.add(1);
+        }
+    }
+
+    /// The outboxes, room for completions, and what outboxes share.
+    fn outboxes(
+        &mut self,
+    ) -> (
+        &mut Vec<OutboxState>,
+        &mut [sys::fi_cq_data_entry; BATCH],
+        Books<'_>,
+    ) {
+        let books = Books {
+            transfers: &mut self.transfers,
+            outlet: &mut self.outlet,
+            stats: &self.shared.stats,
+            credits: &self.shared.credits,
+        };
+        (&mut self.outboxes, &mut self.entries, books)
+    }
+
+    fn poll_endpoints(&mut self) -> bool {
+        let mut busy = false;
+        for inbox in &mut self.inboxes {
+            let stats = &self.shared.stats;
+            busy |= inbox.turn(&mut self.entries, &mut self.slots, &mut self.outlet, stats);
+        }
+        let (outboxes, entries, mut books) = self.outboxes();
+        for outbox in outboxes {
+            busy |= outbox.turn(entries, &mut books);
+        }
+        busy
+    }
+
+    /// Reads the event queue: errors that belong to no operation end up there.
+    fn read_events(&mut self) {
+        while let Some(event) = self.domain.next_event() {
+            self.shared.stats.queue_events.add(1);
+            let Some(errno) = event.error else { continue };
+            let error = format!("reported by the event queue: {errno}");
+            if let Some(inbox) = self.inboxes.iter_mut().find(|i| i.endpoint.is(event.about)) {
+                inbox.fail(error, &mut self.outlet);
+                continue;
+            }
+            let (outboxes, _, mut books) = self.outboxes();
+            match outboxes.iter_mut().find(|o| o.endpoint().is(event.about)) {
+                Some(outbox) => outbox.fail(&error, &mut books),
+                None => tracing::warn!(%error, "an error of no endpoint"),
+            }
+        }
+    }
+
+    fn rest(&mut self) {
+        let outstanding = Outstanding {
+            retry: self.outlet.is_behind() || self.outboxes.iter().any(OutboxState::is_blocked),
+            transfers: self.slots.any_armed() || self.outboxes.iter().any(OutboxState::is_busy),
+            descriptors: self.domain.waits_on_descriptors,
+        };
+        match self.idle.wait(outstanding) {
+            None => std::thread::yield_now(),
+            Some(timeout) => {
+                self.shared.pulse.beat();
+                self.read_events();
+                self.wait(timeout);
+            }
+        }
+    }
+
+    fn wait(&mut self, timeout: std::time::Duration) {
+        use rustix::event::{PollFd, PollFlags, Timespec};
+        let wake = &self.shared.wake;
+        wake.prepare();
+        let queues = &self.queues;
+        let empty = queues.control.is_empty()
+            && !queues.control.is_closed()
+            && queues.releases.is_empty()
+            && queues.pushes.is_empty();
+        if empty && self.may_wait() {
+            let mut polled = vec![PollFd::from_borrowed_fd(wake.descriptor(), PollFlags::IN)];
+            let endpoints = self.inboxes.iter().map(|i| &i.endpoint);
+            let endpoints = endpoints.chain(self.outboxes.iter().map(OutboxState::endpoint));
+            let descriptors = endpoints.filter_map(|e| e.descriptor());
+            polled.extend(descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+            self.shared.stats.waits.add(1);
+            let timeout = Timespec {
+                tv_sec: timeout.as_secs() as i64,
+                tv_nsec: i64::from(timeout.subsec_nanos()),
+            };
+            // An interrupted wait is a short wait.
+            let _ = rustix::event::poll(&mut polled, Some(&timeout));
+        }
+        wake.awake();
+    }
+
+    fn may_wait(&self) -> bool {
+        if !self.domain.waits_on_descriptors {
+            return true;
+        }
+        let inboxes = self.inboxes.iter().map(|i| i.endpoint.queue());
+        let outboxes = self.outboxes.iter().map(|o| o.endpoint().queue());
+        let mut queues: Vec<_> = inboxes.chain(outboxes).collect();
+        queues.is_empty() || self.domain.may_wait(&mut queues)
+    }
+}

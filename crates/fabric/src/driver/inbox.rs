@@ -1,0 +1,161 @@
+//! The receiving side of one peer session.
+
+use std::collections::HashSet;
+use std::rc::Rc;
+
+use libfabric_sys as sys;
+use tandem_core::EndpointId;
+use tandem_core::immediate::{Immediate, SlotKey};
+use tandem_core::ledger::{Armed, Counted, InboundLedger};
+
+use super::outlet::Outlet;
+use crate::error::CallError;
+use crate::event::FabricEvent;
+use crate::safe::domain::Domain;
+use crate::safe::endpoint::{BATCH, Endpoint, Read};
+use crate::stats::FabricStats;
+
+/// One peer's way in.
+pub(crate) struct InboxState {
+    pub(crate) id: EndpointId,
+    pub(crate) endpoint: Endpoint,
+    failed: bool,
+}
+
+/// Slots of all inboxes, and which of them already told of an overflow.
+pub(crate) struct Slots {
+    ledger: InboundLedger,
+    overfull: HashSet<SlotKey>,
+}
+
+impl Slots {
+    pub(crate) fn new(slots: u16) -> Self {
+        Self {
+            ledger: InboundLedger::new(slots),
+            overfull: HashSet::new(),
+        }
+    }
+
+    pub(crate) fn arm(
+        &mut self,
+        inbox: EndpointId,
+        expected: u32,
+    ) -> Result<Armed, tandem_core::ledger::NoSlot> {
+        self.ledger.arm(inbox, expected)
+    }
+
+    /// Frees a slot; false where it is not armed, or not there.
+    pub(crate) fn release(&mut self, armed: Armed, slots: u16) -> bool {
+        let known = armed.key.slot() < slots && self.ledger.progress(armed).is_some();
+        if known {
+            self.ledger.release(armed);
+            self.overfull.remove(&armed.key);
+        }
+        known
+    }
+
+    /// Whether any transfer is awaited.
+    pub(crate) fn any_armed(&self) -> bool {
+        self.ledger.in_use() > 0
+    }
+
+    fn count(
+        &mut self,
+        endpoint: EndpointId,
+        immediate: Immediate,
+        stats: &FabricStats,
+    ) -> Option<FabricEvent> {
+        let armed = immediate.key();
+        match self.ledger.count(endpoint, immediate) {
+            Counted::Stale(_) => {
+                stats.immediates_stale.add(1);
+                return None;
+            }
+            Counted::Partial { .. } => stats.immediates.add(1),
+            Counted::Full => {
+                stats.immediates.add(1);
+                // A piece of no weight behind the last one is full again: tell once.
+                if immediate.weight() > 0 {
+                    return Some(FabricEvent::Full { armed, endpoint });
+                }
+            }
+            Counted::Overfull { received, expected } => {
+                stats.immediates.add(1);
+                if self.overfull.insert(armed) {
+                    return Some(FabricEvent::Overfull {
+                        armed,
+                        endpoint,
+                        received,
+                        expected,
+                    });
+                }
+            }
+        }
+        None
+    }
+}
+
+impl InboxState {
+    pub(crate) fn open(
+        id: EndpointId,
+        domain: &Rc<Domain>,
+        entries: usize,
+    ) -> Result<Self, CallError> {
+        let endpoint = Endpoint::open(Rc::clone(domain), entries)?;
+        Ok(Self {
+            id,
+            endpoint,
+            failed: false,
+        })
+    }
+
+    /// Reads what has come. Returns whether anything had.
+    pub(crate) fn turn(
+        &mut self,
+        entries: &mut [sys::fi_cq_data_entry; BATCH],
+        slots: &mut Slots,
+        outlet: &mut Outlet,
+        stats: &FabricStats,
+    ) -> bool {
+        match self.endpoint.read(entries) {
+            Read::Empty => false,
+            Read::Entries(n) => {
+                // Of an entry only the flags and the data are used: `len` is 0 on some providers.
+                for entry in &entries[..n] {
+                    if entry.flags & u64::from(sys::FI_REMOTE_CQ_DATA) == 0 {
+                        stats.unknown_contexts.add(1);
+                        continue;
+                    }
+                    let immediate = Immediate::from_bits(entry.data as u32);
+                    if let Some(event) = slots.count(self.id, immediate, stats) {
+                        outlet.push(event);
+                    }
+                }
+                true
+            }
+            Read::Error(error) => {
+                // Whatever its flags say, an error entry counts for nothing.
+                stats.foreign_errors.add(1);
+                self.fail(
+                    format!("an inbound write broke off: {}", error.text),
+                    outlet,
+                );
+                true
+            }
+            Read::Broken(errno) => {
+                self.fail(format!("its completion queue is broken: {errno}"), outlet);
+                false
+            }
+        }
+    }
+
+    /// Says once that this inbox is of no more use.
+    pub(crate) fn fail(&mut self, error: String, outlet: &mut Outlet) {
+        if !std::mem::replace(&mut self.failed, true) {
+            outlet.push(FabricEvent::EndpointFailed {
+                endpoint: self.id,
+                error,
+            });
+        }
+    }
+}

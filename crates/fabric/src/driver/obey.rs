@@ -1,0 +1,148 @@
+//! Obeying commands.
+
+use tandem_core::ledger::Armed;
+use tandem_core::{EndpointId, TransferId};
+
+use super::Driver;
+use super::command::{Control, Inbox, RemoteRegion};
+use super::inbox::InboxState;
+use super::outbox::OutboxState;
+use crate::error::{ArmError, FabricError};
+
+impl Driver {
+    pub(super) fn obey(&mut self, command: Control) {
+        match command {
+            Control::OpenInbox(reply) => {
+                let opened = self.open_inbox();
+                if let Err(Ok(inbox)) = reply.send(opened) {
+                    let _ = self.close(inbox.endpoint);
+                }
+            }
+            Control::OpenOutbox(address, reply) => {
+                let opened = self.open_outbox(&address);
+                if let Err(Ok(endpoint)) = reply.send(opened) {
+                    let _ = self.close(endpoint);
+                }
+            }
+            Control::Close(endpoint, reply) => {
+                let closed = self.close(endpoint);
+                if let Some(reply) = reply {
+                    let _ = reply.send(closed);
+                }
+            }
+            Control::Arm(inbox, expected, reply) => {
+                let armed = self.arm(inbox, expected);
+                if let Err(Ok(armed)) = reply.send(armed) {
+                    self.release(armed);
+                }
+            }
+            Control::OpenTransfer(transfer, outbox, region, reply) => {
+                let opened = self.open_transfer(transfer, outbox, region);
+                let ok = opened.is_ok();
+                if reply.send(opened).is_err() && ok {
+                    self.stop(transfer);
+                }
+            }
+            Control::Stop(transfer, reply) => {
+                self.stop(transfer);
+                let _ = reply.send(());
+            }
+            // Taken before.
+            Control::Shutdown(_) => {}
+        }
+    }
+
+    fn next_endpoint(&mut self) -> EndpointId {
+        self.next_endpoint += 1;
+        EndpointId(self.next_endpoint)
+    }
+
+    fn open_inbox(&mut self) -> Result<Inbox, FabricError> {
+        let id = self.next_endpoint();
+        let inbox = InboxState::open(id, &self.domain, self.options.completion_entries)?;
+        let address = inbox.endpoint.address()?;
+        self.inboxes.push(inbox);
+        Ok(Inbox {
+            endpoint: id,
+            address,
+        })
+    }
+
+    fn open_outbox(&mut self, address: &[u8]) -> Result<EndpointId, FabricError> {
+        if self.domain.is_shm && crate::shm::is_own(address) {
+            return Err(FabricError::SameProcess);
+        }
+        let id = self.next_endpoint();
+        let outbox = OutboxState::open(
+            id,
+            &self.domain,
+            address,
+            self.window,
+            self.options.completion_entries,
+            self.options.post_timeout,
+        )?;
+        self.outboxes.push(outbox);
+        Ok(id)
+    }
+
+    fn close(&mut self, id: EndpointId) -> Result<(), FabricError> {
+        if let Some(at) = self.inboxes.iter().position(|i| i.id == id) {
+            return Ok(self.inboxes.swap_remove(at).endpoint.close()?);
+        }
+        let at = self.outboxes.iter().position(|o| o.id == id);
+        let at = at.ok_or(FabricError::UnknownEndpoint(id))?;
+        let (outboxes, entries, mut books) = self.outboxes();
+        Ok(outboxes.swap_remove(at).close(entries, &mut books)?)
+    }
+
+    fn arm(&mut self, inbox: EndpointId, expected: u32) -> Result<Armed, ArmError> {
+        if expected == 0 {
+            return Err(ArmError::Nothing);
+        }
+        if !self.inboxes.iter().any(|i| i.id == inbox) {
+            return Err(FabricError::UnknownEndpoint(inbox).into());
+        }
+        // Releases are on another queue and may be older than this command.
+        self.take_releases();
+        Ok(self.slots.arm(inbox, expected)?)
+    }
+
+    pub(super) fn release(&mut self, armed: Armed) {
+        if !self.slots.release(armed, self.options.slots) {
+            self.shared.stats.bad_releases.add(1);
+        }
+    }
+
+    fn open_transfer(
+        &mut self,
+        transfer: TransferId,
+        outbox: EndpointId,
+        region: RemoteRegion,
+    ) -> Result<(), FabricError> {
+        let found = self.outboxes.iter().find(|o| o.id == outbox);
+        let found = found.ok_or(FabricError::UnknownEndpoint(outbox))?;
+        if let Some(error) = found.failure() {
+            return Err(FabricError::Failed {
+                endpoint: outbox,
+                error: error.to_owned(),
+            });
+        }
+        if !self.transfers.addressable(&region) {
+            return Err(FabricError::Region);
+        }
+        if !self.transfers.open(transfer, outbox, region) {
+            return Err(FabricError::TransferInUse(transfer));
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self, transfer: TransferId) {
+        let Some(id) = self.transfers.outbox(transfer) else {
+            return;
+        };
+        let (outboxes, _, mut books) = self.outboxes();
+        if let Some(outbox) = outboxes.iter_mut().find(|o| o.id == id) {
+            outbox.stop(transfer, None, &mut books);
+        }
+    }
+}

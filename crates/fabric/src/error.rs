@@ -1,0 +1,142 @@
+//! What can go wrong, one enum per operation.
+
+use std::fmt;
+
+use libfabric_sys::{Library, LoadError};
+use tandem_core::ledger::NoSlot;
+use tandem_core::{EndpointId, TransferId};
+
+/// A libfabric error number, positive.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Errno(pub i32);
+
+impl Errno {
+    pub(crate) const AGAIN: Self = Self(libfabric_sys::FI_EAGAIN as i32);
+    pub(crate) const NO_DATA: Self = Self(61);
+
+    /// The code as an errno; 0 and above is fine.
+    pub(crate) fn check(code: impl Into<i64>) -> Result<usize, Self> {
+        let code = code.into();
+        usize::try_from(code).map_err(|_| Self(i32::try_from(-code).unwrap_or(i32::MAX)))
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Ok(library) = Library::get() else {
+            return write!(f, "error {}", self.0);
+        };
+        // SAFETY: `fi_strerror` returns a static text for every number.
+        let text = unsafe { std::ffi::CStr::from_ptr((library.strerror)(self.0)) };
+        write!(f, "{} ({})", text.to_string_lossy(), self.0)
+    }
+}
+
+impl fmt::Debug for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Errno {}
+
+/// A call of libfabric failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{call}: {errno}")]
+pub struct CallError {
+    /// Its name, as in the man pages.
+    pub call: &'static str,
+    /// What it returned.
+    pub errno: Errno,
+}
+
+/// Why a fabric could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// There is no libfabric, or an old one.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// No provider of that name offers what Tandem needs here.
+    #[error("no usable libfabric provider {wanted:?} here; available: {}", available.join(", "))]
+    NoProvider {
+        /// What was asked for.
+        wanted: String,
+        /// Names that would do.
+        available: Vec<String>,
+    },
+    /// RDMA is required, and this provider moves bytes with the CPU.
+    #[error("provider {wanted:?} (libfabric's {provider:?}) is software, and RDMA is required")]
+    NotRdma {
+        /// What was asked for.
+        wanted: String,
+        /// libfabric's name of it.
+        provider: String,
+    },
+    /// An option is outside its range.
+    #[error("fabric option {option} is out of range: want {want}")]
+    Option {
+        /// Which.
+        option: &'static str,
+        /// What it may be.
+        want: String,
+    },
+    /// A call failed.
+    #[error("provider {provider:?}: {error}")]
+    Call {
+        /// libfabric's name of it.
+        provider: String,
+        /// What failed.
+        error: CallError,
+    },
+    /// The system refused a thread, a descriptor or a CPU.
+    #[error("cannot start the fabric thread: {0}")]
+    System(#[from] std::io::Error),
+}
+
+/// Why an operation of an open fabric failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FabricError {
+    /// The fabric was shut down, or its thread has died.
+    #[error("the fabric is closed")]
+    Closed,
+    /// No such endpoint, or it was closed.
+    #[error("no fabric endpoint {}", .0.0)]
+    UnknownEndpoint(EndpointId),
+    /// The address is of this very process, which `shm` does not survive (see [`crate::shm`]).
+    #[error("shm cannot connect a process with itself")]
+    SameProcess,
+    /// The endpoint failed earlier; close it.
+    #[error("the fabric endpoint {} has failed: {error}", endpoint.0)]
+    Failed {
+        /// Which.
+        endpoint: EndpointId,
+        /// Of what.
+        error: String,
+    },
+    /// The transfer's id is in use.
+    #[error("transfer {} is open already", .0.0)]
+    TransferInUse(TransferId),
+    /// The remote region wraps around, or its key is longer than this provider's keys.
+    #[error("the remote region is not one that this provider can address")]
+    Region,
+    /// More was given back than was ever taken.
+    #[error("the queue of released slots is full: slots were released twice")]
+    ReleaseQueueFull,
+    /// libfabric refused.
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+/// Why a slot could not be armed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ArmError {
+    /// The fabric is closed, or has no such inbox.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// All slots are in use: try again when a transfer has ended.
+    #[error(transparent)]
+    NoSlot(#[from] NoSlot),
+    /// A transfer of nothing needs no slot.
+    #[error("a transfer of no pieces needs no slot")]
+    Nothing,
+}

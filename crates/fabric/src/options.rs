@@ -1,0 +1,76 @@
+//! What a fabric is opened with.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use tandem_core::immediate::SLOTS;
+
+/// How a [`crate::Fabric`] is opened.
+#[derive(Clone, Debug)]
+pub struct FabricOptions {
+    /// `tcp`, `shm`, `udp`, `verbs`, `efa`, or libfabric's exact name such as `net`. Default `tcp`,
+    /// the native one, which libfabric before 1.18 calls `net`. Not `tcp;ofi_rxm` of 1.17, unless
+    /// for measurements: it can die of SIGSEGV when a session breaks off.
+    pub provider: String,
+    /// Refuse providers that move bytes with the CPU. Default false.
+    pub require_rdma: bool,
+    /// Local address, for providers whose addresses are sockets'. Default 127.0.0.1; `shm` and
+    /// `efa` take none.
+    pub bind: Option<IpAddr>,
+    /// Pins the thread to this CPU. Default: not pinned.
+    pub cpu: Option<usize>,
+    /// Writes that one outbox has in flight at most. Own credit, since some providers accept
+    /// without limit. Default 64, at least 1; less where the provider's transmit queue is shorter.
+    pub in_flight_writes: u32,
+    /// Entries of each endpoint's completion queue, which nothing protects from overrun. An inbox
+    /// needs what its one peer may have in flight (that peer's `in_flight_writes`) times the
+    /// transfers' spread over NICs (1 now), and as much again for a poller that is late. Default
+    /// 1024 = 64 × 16.
+    pub completion_entries: usize,
+    /// Inbound transfers at once, 1 to 4096. Default 1024.
+    pub slots: u16,
+    /// How long a write may be refused with `FI_EAGAIN` while nothing completes, before its outbox
+    /// counts as failed. Default 10 s.
+    pub post_timeout: Duration,
+    /// When the thread stops spinning.
+    pub idle: IdlePolicy,
+}
+
+impl Default for FabricOptions {
+    fn default() -> Self {
+        Self {
+            provider: "tcp".into(),
+            require_rdma: false,
+            bind: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            cpu: None,
+            in_flight_writes: 64,
+            completion_entries: 1024,
+            slots: SLOTS / 4,
+            post_timeout: Duration::from_secs(10),
+            idle: IdlePolicy::default(),
+        }
+    }
+}
+
+/// Spin, then wait: a thread that only spins takes its core from whoever it waits for, a thread
+/// that only waits adds a wake-up to every write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdlePolicy {
+    /// Spins for this long after the last activity. Default 50 µs.
+    pub spin: Duration,
+    /// Where the provider has no descriptor to wait on (shm, rxd): the first sleep, doubled up to
+    /// `max_sleep` while nothing happens. Default 50 µs.
+    pub first_sleep: Duration,
+    /// The longest such sleep; with transfers outstanding, four times `first_sleep`. Default 1 ms.
+    pub max_sleep: Duration,
+}
+
+impl Default for IdlePolicy {
+    fn default() -> Self {
+        Self {
+            spin: Duration::from_micros(50),
+            first_sleep: Duration::from_micros(50),
+            max_sleep: Duration::from_millis(1),
+        }
+    }
+}

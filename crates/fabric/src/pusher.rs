@@ -1,0 +1,57 @@
+//! Posting writes from a plain thread.
+
+use std::sync::Arc;
+
+use tandem_core::TransferId;
+use tokio::sync::mpsc;
+
+use crate::driver::command::{Push, Write};
+use crate::shared::Shared;
+
+/// Hands writes to the fabric's thread, without ever waiting. For the thread that watches the
+/// engines' counters.
+#[derive(Clone, Debug)]
+pub struct Pusher {
+    pushes: mpsc::Sender<Push>,
+    shared: Arc<Shared>,
+}
+
+impl Pusher {
+    pub(crate) fn new(pushes: mpsc::Sender<Push>, shared: Arc<Shared>) -> Self {
+        Self { pushes, shared }
+    }
+
+    /// Queues a write. Gives it back where the transfer has [`crate::QUEUED_WRITES`] queued
+    /// already or the thread is behind: try again later, other transfers meanwhile. Also where
+    /// the fabric is closed ([`Pusher::is_closed`]).
+    ///
+    /// A write of a transfer that has ended or was stopped is dropped. One that reaches outside
+    /// the arena or the remote region is never posted and fails its transfer.
+    pub fn post(&self, write: Write) -> Result<(), Write> {
+        if !self.shared.credits.take(write.transfer) {
+            return Err(write);
+        }
+        if self.pushes.try_send(Push::Write(write)).is_err() {
+            self.shared.credits.give_back(write.transfer);
+            return Err(write);
+        }
+        self.shared.wake.wake();
+        Ok(())
+    }
+
+    /// Queues the seal behind all writes pushed before: no more will follow. Gives the id back
+    /// where the queue is full.
+    pub fn seal(&self, transfer: TransferId) -> Result<(), TransferId> {
+        self.pushes
+            .try_send(Push::Seal(transfer))
+            .map_err(|_| transfer)?;
+        self.shared.wake.wake();
+        Ok(())
+    }
+
+    /// Whether the fabric has ended, so that nothing will ever be taken again.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.pushes.is_closed()
+    }
+}

@@ -1,0 +1,157 @@
+//! A model's tokenizer and chat template.
+
+use std::path::Path;
+
+use serde_json::Value;
+use tokenizers::{NormalizerWrapper, Tokenizer};
+
+use crate::error::{TemplateError, TextError};
+use crate::pieces::Pieces;
+use crate::template::{ChatOptions, ChatTemplate};
+use crate::{gguf, hub};
+
+/// What a file or directory tells about a model's text.
+pub(crate) struct Parts {
+    pub(crate) tokenizer: Tokenizer,
+    pub(crate) pieces: Pieces,
+    pub(crate) begin: Option<u32>,
+    pub(crate) end: Vec<u32>,
+    pub(crate) template: Option<ChatTemplate>,
+    pub(crate) context_length: Option<u32>,
+    pub(crate) name: Option<String>,
+}
+
+/// A model's tokenizer, chat template and special tokens. Immutable; meant to be shared.
+pub struct TextModel {
+    parts: Parts,
+    bytes_per_token: Option<usize>,
+}
+
+/// Normal form C writes no character in less than a quarter of its bytes.
+const NFC_SHORTENS: usize = 4;
+
+/// Most bytes of text that one token can stand for. None where the tokenizer strips or rewrites
+/// text by rules that are not looked into here.
+fn bytes_per_token(parts: &Parts) -> Option<usize> {
+    let added = parts.tokenizer.get_added_tokens_decoder();
+    if added.values().any(|token| token.lstrip || token.rstrip) {
+        return None;
+    }
+    let longest = parts.pieces.longest();
+    match parts.tokenizer.get_normalizer() {
+        None => Some(longest),
+        Some(NormalizerWrapper::NFC(_)) => Some(longest * NFC_SHORTENS),
+        Some(_) => None,
+    }
+}
+
+impl TextModel {
+    /// Reads a GGUF file, or a directory with `tokenizer.json` and, where they exist,
+    /// `tokenizer_config.json`, `chat_template.jinja`, `generation_config.json` and `config.json`.
+    ///
+    /// # Errors
+    ///
+    /// [`TextError`]: unreadable, damaged, or of a kind that is not known exactly.
+    pub fn load(path: &Path) -> Result<Self, TextError> {
+        let parts = if path.is_dir() {
+            hub::load(path)?
+        } else {
+            gguf::load(path)?
+        };
+        Ok(Self {
+            bytes_per_token: bytes_per_token(&parts),
+            parts,
+        })
+    }
+
+    /// Tokens of a raw prompt (`/v1/completions`), as vLLM encodes it (`add_special_tokens`): the
+    /// begin token is put in front where the model asks for it, and special tokens are recognised
+    /// in the text.
+    ///
+    /// Bytes that the vocabulary has no token for are left out, as by Hugging Face and llama.cpp
+    /// (SmolLM2 lacks some control characters, and planes that Unicode has not filled). So a text
+    /// that is not empty may have no tokens.
+    pub fn encode(&self, text: &str) -> Vec<u32> {
+        self.tokens(text, true)
+    }
+
+    /// Tokens of a rendered chat template, which holds its special tokens already: they are
+    /// recognised, nothing is added. A client's text in it is not told apart (see the crate's
+    /// description).
+    pub fn encode_rendered(&self, text: &str) -> Vec<u32> {
+        self.tokens(text, false)
+    }
+
+    fn tokens(&self, text: &str, add_special: bool) -> Vec<u32> {
+        self.parts
+            .tokenizer
+            .encode_fast(text, add_special)
+            .expect("load admits only tokenizers that encode every text")
+            .get_ids()
+            .to_vec()
+    }
+
+    /// How many bytes a text of so many tokens can have at most (bytes that no token has aside).
+    /// A longer one can be refused without encoding it, which takes seconds for a megabyte. None
+    /// where a token may take any number of bytes.
+    pub fn text_limit(&self, tokens: u32) -> Option<usize> {
+        Some(self.bytes_per_token?.saturating_mul(tokens as usize))
+    }
+
+    /// Renders OpenAI messages with the model's chat template.
+    ///
+    /// Content may be a string, missing, or an array of text parts, which are joined by newlines
+    /// (as in vLLM). A tool call's `arguments` are handed to the template as an object.
+    ///
+    /// # Errors
+    ///
+    /// [`TemplateError`].
+    pub fn render_chat(
+        &self,
+        messages: &Value,
+        options: ChatOptions,
+    ) -> Result<String, TemplateError> {
+        let template = self.parts.template.as_ref().ok_or(TemplateError::None)?;
+        template.render(messages, options)
+    }
+
+    /// The tokens that end an answer.
+    pub fn end_tokens(&self) -> &[u32] {
+        &self.parts.end
+    }
+
+    /// The token that begins a text, whether or not [`TextModel::encode`] adds it.
+    pub fn begin_token(&self) -> Option<u32> {
+        self.parts.begin
+    }
+
+    /// A token's exact bytes, not always whole characters. A special token's are its text; an id
+    /// outside the vocabulary has none.
+    pub fn token_bytes(&self, token: u32) -> Vec<u8> {
+        self.bytes(token).to_vec()
+    }
+
+    pub(crate) fn bytes(&self, token: u32) -> &[u8] {
+        self.parts.pieces.bytes(token)
+    }
+
+    /// Whether a token is a control token, which has no text in an answer.
+    pub fn is_special(&self, token: u32) -> bool {
+        self.parts.pieces.is_special(token)
+    }
+
+    /// Tokens that the tokenizer knows; the model's own table may be padded to more.
+    pub fn vocabulary(&self) -> u32 {
+        self.parts.pieces.len()
+    }
+
+    /// Tokens of prompt and answer together, where the model says so.
+    pub fn context_length(&self) -> Option<u32> {
+        self.parts.context_length
+    }
+
+    /// The model's own name: GGUF's `general.name`, or the directory's.
+    pub fn model_name(&self) -> Option<&str> {
+        self.parts.name.as_deref()
+    }
+}
