@@ -24,7 +24,10 @@ async fn streamed(fleet: &Fleet, mut body: Value) -> (Vec<(Instant, String)>, St
         let chunk: Value = serde_json::from_str(&event.data).unwrap();
         assert_eq!(chunk["object"], "chat.completion.chunk");
         let choice = &chunk["choices"][0];
-        if let Some(text) = choice["delta"]["content"].as_str().filter(|t| !t.is_empty()) {
+        if let Some(text) = choice["delta"]["content"]
+            .as_str()
+            .filter(|t| !t.is_empty())
+        {
             texts.push((event.at, text.to_owned()));
         }
         if let Some(why) = choice["finish_reason"].as_str() {
@@ -43,7 +46,10 @@ async fn a_disaggregated_fleet_chats_streamed_and_not_over_tcp_and_shm() {
         let answer = fleet.client().post(CHAT, &question).await.unwrap();
         assert_eq!(answer.status, 200, "{answer:?}");
         let answer = answer.json().unwrap();
-        let text = answer["choices"][0]["message"]["content"].as_str().unwrap().to_owned();
+        let text = answer["choices"][0]["message"]["content"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         assert!(text.contains("Paris"), "{text}");
         let usage = &answer["usage"];
         assert!(usage["prompt_tokens"].as_u64() > Some(10), "{usage}");
@@ -54,10 +60,16 @@ async fn a_disaggregated_fleet_chats_streamed_and_not_over_tcp_and_shm() {
         // Both answers' prompts were computed in one process and pushed into another.
         let pushed = fleet.metric("tandem_worker_pushed_bytes_total").await;
         let bytes = |role: &str| -> f64 {
-            pushed.iter().filter(|(l, _)| l.contains(role)).map(|(_, v)| v).sum()
+            pushed
+                .iter()
+                .filter(|(l, _)| l.contains(role))
+                .map(|(_, v)| v)
+                .sum()
         };
         assert!(bytes("prefill") > 0.0, "{pushed:?}");
-        fleet.wait_for("rest", Duration::from_secs(2), at_rest).await;
+        fleet
+            .wait_for("rest", Duration::from_secs(2), at_rest)
+            .await;
     }
 }
 
@@ -83,7 +95,10 @@ async fn three_chats_stream_at_once() {
         .collect();
     let last_start = spans.iter().map(|s| s.0).max().unwrap();
     let first_end = spans.iter().map(|s| s.1).min().unwrap();
-    assert!(last_start < first_end, "every stream had begun before any had ended");
+    assert!(
+        last_start < first_end,
+        "every stream had begun before any had ended"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,12 +112,42 @@ async fn bad_input_is_refused_before_any_page_is_leased() {
     let long = "word ".repeat(9000);
     let cases = [
         ("malformed", "{".to_owned(), 400, Value::Null),
-        ("wrong type", with("temperature", json!("hot")), 400, json!("temperature")),
-        ("unknown model", with("model", json!("gpt-4")), 404, json!("model")),
-        ("no messages", with("messages", json!([])), 400, json!("messages")),
-        ("too long", chat(&long, 8).to_string(), 400, json!("messages")),
-        ("max_tokens 0", with("max_tokens", json!(0)), 400, json!("max_tokens")),
-        ("max_tokens huge", with("max_tokens", json!(1_000_000)), 400, json!("max_tokens")),
+        (
+            "wrong type",
+            with("temperature", json!("hot")),
+            400,
+            json!("temperature"),
+        ),
+        (
+            "unknown model",
+            with("model", json!("gpt-4")),
+            404,
+            json!("model"),
+        ),
+        (
+            "no messages",
+            with("messages", json!([])),
+            400,
+            json!("messages"),
+        ),
+        (
+            "too long",
+            chat(&long, 8).to_string(),
+            400,
+            json!("messages"),
+        ),
+        (
+            "max_tokens 0",
+            with("max_tokens", json!(0)),
+            400,
+            json!("max_tokens"),
+        ),
+        (
+            "max_tokens huge",
+            with("max_tokens", json!(1_000_000)),
+            400,
+            json!("max_tokens"),
+        ),
     ];
     for (name, body, status, param) in cases {
         let answer = fleet.client().post_bytes(CHAT, body.into()).await.unwrap();

@@ -29,7 +29,10 @@ fn fails(arguments: &[&str], environment: &[(&str, &str)]) -> (Option<i32>, Stri
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    (
+        output.status.code(),
+        String::from_utf8(output.stderr).unwrap(),
+    )
 }
 
 fn assert_one_line(outcome: &(Option<i32>, String), words: &[&str]) {
@@ -46,7 +49,10 @@ fn a_port_in_use_is_one_line() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let model = model();
-    let outcome = fails(&["--listen", &address, "--model", model.to_str().unwrap()], &[]);
+    let outcome = fails(
+        &["--listen", &address, "--model", model.to_str().unwrap()],
+        &[],
+    );
     assert_one_line(&outcome, &[&address, "in use"]);
 }
 
@@ -57,7 +63,10 @@ fn a_model_cut_short_or_unknown_is_one_line() {
     let whole = std::fs::read(model()).unwrap();
     let short = folder.path().join("short.gguf");
     std::fs::write(&short, &whole[..whole.len() / 2]).unwrap();
-    let outcome = fails(&["--listen", &listen, "--model", short.to_str().unwrap()], &[]);
+    let outcome = fails(
+        &["--listen", &listen, "--model", short.to_str().unwrap()],
+        &[],
+    );
     assert_one_line(&outcome, &["short.gguf", "cut short"]);
 
     let strange = folder.path().join("strange.gguf");
@@ -66,7 +75,10 @@ fn a_model_cut_short_or_unknown_is_one_line() {
     // general.architecture: "llama" becomes one that nobody knows.
     bytes[at..at + 5].copy_from_slice(b"gizmo");
     std::fs::write(&strange, bytes).unwrap();
-    let outcome = fails(&["--listen", &listen, "--model", strange.to_str().unwrap()], &[]);
+    let outcome = fails(
+        &["--listen", &listen, "--model", strange.to_str().unwrap()],
+        &[],
+    );
     assert_one_line(&outcome, &["gizmo"]);
 
     let outcome = fails(&["--listen", &listen, "--model", "/nonexistent.gguf"], &[]);
@@ -78,6 +90,9 @@ fn a_missing_libfabric_names_the_package() {
     let model = model();
     let listen = format!("127.0.0.1:{}", free_port());
     let arguments = ["--listen", &listen, "--model", model.to_str().unwrap()];
-    let outcome = fails(&arguments, &[("TANDEM_LIBFABRIC", "/nonexistent/libfabric.so.1")]);
+    let outcome = fails(
+        &arguments,
+        &[("TANDEM_LIBFABRIC", "/nonexistent/libfabric.so.1")],
+    );
     assert_one_line(&outcome, &["libfabric1"]);
 }

@@ -12,17 +12,22 @@ use support::Fleet;
 /// Prompts of 1 to 2,000 tokens, most not a multiple of the page size (16).
 fn prompts() -> Vec<Vec<u32>> {
     let lengths = [
-        1, 2, 3, 5, 7, 8, 9, 11, 13, 15, 16, 17, 18, 19, 21, 23, 25, 28, 30, 31, 32, 33, 34, 37, 41,
-        43, 47, 48, 49, 53, 59, 63, 64, 65, 66, 71, 79, 95, 97, 101, 113, 127, 128, 129, 151, 200,
-        257, 333, 512, 513, 777, 1025, 1500, 2000,
+        1, 2, 3, 5, 7, 8, 9, 11, 13, 15, 16, 17, 18, 19, 21, 23, 25, 28, 30, 31, 32, 33, 34, 37,
+        41, 43, 47, 48, 49, 53, 59, 63, 64, 65, 66, 71, 79, 95, 97, 101, 113, 127, 128, 129, 151,
+        200, 257, 333, 512, 513, 777, 1025, 1500, 2000,
     ];
     // Any tokens do; a multiplicative generator makes the same ones each time.
     let mut state: u64 = 0x2545_f491_4f6c_dd1d;
     let mut token = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as u32 % 49_000 + 17
     };
-    lengths.iter().map(|n| (0..*n).map(|_| token()).collect()).collect()
+    lengths
+        .iter()
+        .map(|n| (0..*n).map(|_| token()).collect())
+        .collect()
 }
 
 /// The choices (texts and log probabilities) of every prompt, four at a time, so that batches mix.
@@ -65,17 +70,34 @@ async fn tokens_are_the_same_for_every_pairing_and_chunk_size() {
         let fleet = Fleet::up(&["--aggregated", "--chunk-tokens", "512"]);
         answers(&fleet, &prompts).await
     };
-    assert!(reference.iter().all(|c| c["logprobs"]["tokens"].as_array().unwrap().len() == 12));
+    assert!(
+        reference
+            .iter()
+            .all(|c| c["logprobs"]["tokens"].as_array().unwrap().len() == 12)
+    );
     let short = [("tcp", "16"), ("shm", "64"), ("tcp", "512")];
-    let long =
-        [("tcp", "16"), ("tcp", "64"), ("tcp", "512"), ("shm", "16"), ("shm", "64"), ("shm", "512")];
-    let all = if std::env::var_os("TANDEM_LONG").is_some() { &long[..] } else { &short[..] };
+    let long = [
+        ("tcp", "16"),
+        ("tcp", "64"),
+        ("tcp", "512"),
+        ("shm", "16"),
+        ("shm", "64"),
+        ("shm", "512"),
+    ];
+    let all = if std::env::var_os("TANDEM_LONG").is_some() {
+        &long[..]
+    } else {
+        &short[..]
+    };
     for (provider, chunk) in all {
         let fleet = Fleet::up(&["--provider", provider, "--chunk-tokens", chunk]);
         let answers = answers(&fleet, &prompts).await;
         for ((prompt, wanted), got) in prompts.iter().zip(&reference).zip(&answers) {
             let tokens = prompt.len();
-            assert_eq!(got, wanted, "{tokens} prompt tokens over {provider}, chunks of {chunk}");
+            assert_eq!(
+                got, wanted,
+                "{tokens} prompt tokens over {provider}, chunks of {chunk}"
+            );
         }
     }
 }

@@ -3,6 +3,8 @@
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");
     let descriptors = protox::compile(["proto/tandem.proto"], ["proto"])?;
-    prost_build::Config::new().bytes(["."]).compile_fds(descriptors)?;
+    prost_build::Config::new()
+        .bytes(["."])
+        .compile_fds(descriptors)?;
     Ok(())
 }

@@ -98,8 +98,9 @@ impl Client {
 
     /// POSTs JSON and reads the answer event by event.
     pub async fn stream(&self, path: &str, body: &Value) -> Result<Events, ClientError> {
-        let (response, connection) =
-            self.send(Method::POST, path, body.to_string().into()).await?;
+        let (response, connection) = self
+            .send(Method::POST, path, body.to_string().into())
+            .await?;
         let (parts, body) = response.into_parts();
         Ok(Events {
             status: parts.status,
@@ -114,7 +115,11 @@ impl Client {
         let (response, _connection) = self.send(method, path, body).await?;
         let (parts, body) = response.into_parts();
         let body = body.collect().await?.to_bytes();
-        Ok(Answer { status: parts.status, headers: parts.headers, body })
+        Ok(Answer {
+            status: parts.status,
+            headers: parts.headers,
+            body,
+        })
     }
 
     async fn send(
@@ -146,9 +151,14 @@ impl Events {
     pub async fn next(&mut self) -> Result<Option<Event>, ClientError> {
         loop {
             if let Some(data) = self.take_event() {
-                return Ok(Some(Event { data, at: Instant::now() }));
+                return Ok(Some(Event {
+                    data,
+                    at: Instant::now(),
+                }));
             }
-            let Some(frame) = self.body.frame().await else { return Ok(None) };
+            let Some(frame) = self.body.frame().await else {
+                return Ok(None);
+            };
             if let Ok(data) = frame?.into_data() {
                 self.buffer.extend_from_slice(&data);
             }
@@ -167,8 +177,10 @@ impl Events {
             let end = self.buffer.windows(2).position(|w| w == b"\n\n")?;
             let event: Vec<u8> = self.buffer.drain(..end + 2).collect();
             let event = String::from_utf8_lossy(&event);
-            let data: Vec<&str> =
-                event.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+            let data: Vec<&str> = event
+                .lines()
+                .filter_map(|line| line.strip_prefix("data: "))
+                .collect();
             if !data.is_empty() {
                 return Some(data.join("\n"));
             }

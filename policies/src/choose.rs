@@ -18,7 +18,11 @@ pub(crate) struct Chooser {
 
 impl Chooser {
     pub(crate) const fn new(rule: Rule, seed: u64) -> Self {
-        Self { rule, random: Random::new(seed), last: None }
+        Self {
+            rule,
+            random: Random::new(seed),
+            last: None,
+        }
     }
 
     pub(crate) fn choose(&mut self, stage: Stage, candidates: &[&Worker]) -> Choice {
@@ -52,14 +56,19 @@ impl Chooser {
             }
         };
         let least = candidates.iter().map(|w| load(w)).min().unwrap_or(0);
-        let equals: Vec<usize> =
-            (0..candidates.len()).filter(|i| load(candidates[*i]) == least).collect();
+        let equals: Vec<usize> = (0..candidates.len())
+            .filter(|i| load(candidates[*i]) == least)
+            .collect();
         let index = equals[self.random.below(equals.len())];
         let chosen = candidates[index];
         let figures = match stage {
             Stage::Prefill => format!(" ({} prompt tokens waiting)", chosen.queued_tokens()),
             Stage::Decode => {
-                format!(" ({} of {} pages free)", chosen.free_pages(), chosen.facts.pages)
+                format!(
+                    " ({} of {} pages free)",
+                    chosen.free_pages(),
+                    chosen.facts.pages
+                )
             }
         };
         (index, figures)
@@ -107,15 +116,27 @@ mod tests {
     fn names(chooser: &mut Chooser, stage: Stage, all: &[Worker], times: usize) -> Vec<String> {
         let refs: Vec<&Worker> = all.iter().collect();
         (0..times)
-            .map(|_| all[chooser.choose(stage, &refs).index].facts.worker.to_string())
+            .map(|_| {
+                all[chooser.choose(stage, &refs).index]
+                    .facts
+                    .worker
+                    .to_string()
+            })
             .collect()
     }
 
     #[test]
     fn round_robin_keeps_its_turn_when_a_worker_is_full_for_a_while() {
         let mut chooser = Chooser::new(Rule::RoundRobin, 0);
-        let all = [worker("a", 1, 1, 0), worker("b", 1, 1, 0), worker("c", 1, 1, 0)];
-        assert_eq!(names(&mut chooser, Stage::Decode, &all, 4), ["a", "b", "c", "a"]);
+        let all = [
+            worker("a", 1, 1, 0),
+            worker("b", 1, 1, 0),
+            worker("c", 1, 1, 0),
+        ];
+        assert_eq!(
+            names(&mut chooser, Stage::Decode, &all, 4),
+            ["a", "b", "c", "a"]
+        );
         assert_eq!(names(&mut chooser, Stage::Decode, &all[2..], 1), ["c"]);
         assert_eq!(names(&mut chooser, Stage::Decode, &all, 2), ["a", "b"]);
     }
@@ -130,7 +151,11 @@ mod tests {
 
     #[test]
     fn equals_are_chosen_by_chance_and_the_seed_repeats_the_chances() {
-        let all = [worker("a", 1, 1, 0), worker("b", 1, 1, 0), worker("c", 1, 1, 0)];
+        let all = [
+            worker("a", 1, 1, 0),
+            worker("b", 1, 1, 0),
+            worker("c", 1, 1, 0),
+        ];
         for rule in [Rule::LeastLoaded, Rule::Random] {
             let first = names(&mut Chooser::new(rule, 7), Stage::Decode, &all, 60);
             let again = names(&mut Chooser::new(rule, 7), Stage::Decode, &all, 60);

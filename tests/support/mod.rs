@@ -1,6 +1,6 @@
 //! A fleet of real processes, started by `tandem up`, and gone when the test is over.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
+#![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
@@ -23,7 +23,11 @@ pub struct Fleet {
 
 /// A port that was free a moment ago.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
 }
 
 /// The model that the tests run.
@@ -35,7 +39,11 @@ pub fn model() -> PathBuf {
         },
         PathBuf::from,
     );
-    assert!(path.exists(), "{} is missing: run `make model`", path.display());
+    assert!(
+        path.exists(),
+        "{} is missing: run `make model`",
+        path.display()
+    );
     path
 }
 
@@ -97,8 +105,14 @@ impl Fleet {
 
     /// Sends a signal to a process of this fleet.
     pub fn signal(&self, pid: u32, signal: &str) {
-        assert!(pid == self.pid() || children(self.pid()).contains(&pid), "only our own");
-        let sent = Command::new("kill").args([signal, &pid.to_string()]).status().unwrap();
+        assert!(
+            pid == self.pid() || children(self.pid()).contains(&pid),
+            "only our own"
+        );
+        let sent = Command::new("kill")
+            .args([signal, &pid.to_string()])
+            .status()
+            .unwrap();
         assert!(sent.success());
     }
 
@@ -114,7 +128,10 @@ impl Fleet {
     }
 
     pub fn show_logs(&self) {
-        for entry in std::fs::read_dir(self.state.path().join("logs")).into_iter().flatten() {
+        for entry in std::fs::read_dir(self.state.path().join("logs"))
+            .into_iter()
+            .flatten()
+        {
             let path = entry.unwrap().path();
             let text = std::fs::read_to_string(&path).unwrap_or_default();
             let lines: Vec<&str> = text.lines().collect();
@@ -140,7 +157,12 @@ impl Fleet {
     }
 
     pub async fn status(&self) -> Value {
-        self.client().get("/tandem/status").await.unwrap().json().unwrap()
+        self.client()
+            .get("/tandem/status")
+            .await
+            .unwrap()
+            .json()
+            .unwrap()
     }
 
     /// All samples of a metric, with their labels.
@@ -161,7 +183,9 @@ impl Fleet {
 impl Drop for Fleet {
     fn drop(&mut self) {
         if let Ok(None) = self.up.try_wait() {
-            let _ = Command::new("kill").args(["-TERM", &self.up.id().to_string()]).status();
+            let _ = Command::new("kill")
+                .args(["-TERM", &self.up.id().to_string()])
+                .status();
             let deadline = Instant::now() + Duration::from_secs(10);
             while Instant::now() < deadline && matches!(self.up.try_wait(), Ok(None)) {
                 std::thread::sleep(Duration::from_millis(20));
@@ -200,10 +224,16 @@ fn children(parent: u32) -> Vec<u32> {
 fn parent_of(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold anything.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    stat.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()
 }
 
 fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+    stat.rsplit_once(')')
+        .is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
 }

@@ -196,13 +196,22 @@ impl DecodeTask {
                     self.input(Input::PrefilledHere { request });
                 }
             }
-            Event::Token { sequence, token, text, logprobs } => {
+            Event::Token {
+                sequence,
+                token,
+                text,
+                logprobs,
+            } => {
                 self.figures.generated_tokens += 1;
                 if let Some(held) = self.held_of(sequence) {
                     held.token(token, text, logprobs);
                 }
             }
-            Event::Finished { sequence, text, reason } => {
+            Event::Finished {
+                sequence,
+                text,
+                reason,
+            } => {
                 if let Some(held) = self.held_of(sequence) {
                     held.finished(text, reason);
                 }
@@ -224,7 +233,11 @@ impl DecodeTask {
 
     fn sequence_ended(&mut self, sequence: SequenceId, how: SequenceEnd) {
         if let Some((request, which)) = self.sequences.remove(&sequence) {
-            self.input(Input::SequenceEnded { request, which, how });
+            self.input(Input::SequenceEnded {
+                request,
+                which,
+                how,
+            });
         }
     }
 
@@ -244,7 +257,9 @@ impl DecodeTask {
                 }
             }
             FabricEvent::EndpointFailed { endpoint, error } => {
-                let Some(peer) = self.inboxes.peer_of(endpoint) else { return };
+                let Some(peer) = self.inboxes.peer_of(endpoint) else {
+                    return;
+                };
                 tracing::warn!(worker = %peer.worker, error, "an inbox failed");
                 let theirs: Vec<RequestId> = self
                     .slots
@@ -253,7 +268,10 @@ impl DecodeTask {
                     .map(|(request, _)| *request)
                     .collect();
                 for request in theirs {
-                    self.input(Input::WriterLost { request, why: error.clone() });
+                    self.input(Input::WriterLost {
+                        request,
+                        why: error.clone(),
+                    });
                 }
             }
             FabricEvent::TransferEnded(_) => {}

@@ -19,7 +19,10 @@ pub(crate) struct Commands {
 
 impl Commands {
     pub(crate) fn new(engine: Arc<dyn Engine>) -> Self {
-        Self { engine, waiting: VecDeque::new() }
+        Self {
+            engine,
+            waiting: VecDeque::new(),
+        }
     }
 
     pub(crate) fn send(&mut self, command: Command) {

@@ -16,7 +16,10 @@ pub(crate) fn refusal(why: &Refusal) -> proto::Refusal {
         Refusal::Stopping => Reason::Stopping,
         Refusal::StalePeer => Reason::StalePeer,
     };
-    proto::Refusal { reason: reason.into(), message: why.to_string() }
+    proto::Refusal {
+        reason: reason.into(),
+        message: why.to_string(),
+    }
 }
 
 /// A peer's refusal.

@@ -35,7 +35,10 @@ pub(crate) struct Figures {
 
 impl Gauges {
     pub(crate) fn new() -> Self {
-        Self { latest: watch::Sender::new(Figures::default()), sequence: Mutex::new(0) }
+        Self {
+            latest: watch::Sender::new(Figures::default()),
+            sequence: Mutex::new(0),
+        }
     }
 
     /// Wakes those who report, where something has changed.

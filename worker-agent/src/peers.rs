@@ -16,7 +16,10 @@ pub(crate) struct Peers {
 
 impl Peers {
     pub(crate) fn new(endpoint: Endpoint) -> Self {
-        Self { endpoint, connections: Mutex::new(HashMap::new()) }
+        Self {
+            endpoint,
+            connections: Mutex::new(HashMap::new()),
+        }
     }
 
     /// Opens a stream to the worker `id` at `address`, or says why there is none.
@@ -33,10 +36,16 @@ impl Peers {
             }
             *slot = None;
         }
-        let connection = self.endpoint.connect(address).await.map_err(|e| e.to_string())?;
+        let connection = self
+            .endpoint
+            .connect(address)
+            .await
+            .map_err(|e| e.to_string())?;
         if !connection.is_worker(id) {
             connection.close("another worker was expected");
-            return Err(format!("{address} is not {id}: its certificate is another one's"));
+            return Err(format!(
+                "{address} is not {id}: its certificate is another one's"
+            ));
         }
         let channel = connection.open().await.map_err(|e| e.to_string())?;
         *slot = Some(connection);

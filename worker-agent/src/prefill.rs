@@ -170,7 +170,8 @@ impl PrefillTask {
     fn catch_up(&mut self) {
         self.commands.flush();
         let orders = &self.orders;
-        self.unstopped.retain(|transfer| orders.stop(*transfer).is_err());
+        self.unstopped
+            .retain(|transfer| orders.stop(*transfer).is_err());
     }
 
     fn happened(&mut self, happened: Happened) {
@@ -184,7 +185,12 @@ impl PrefillTask {
                     deadline: self.clock.now()
                         + asked.deadline.saturating_duration_since(Instant::now()),
                 };
-                let held = Held { asked: *asked, sequence: None, computed: None, ended: None };
+                let held = Held {
+                    asked: *asked,
+                    sequence: None,
+                    computed: None,
+                    ended: None,
+                };
                 self.held.insert(transfer, held);
                 // A stream that has ended meanwhile cannot be told; its loss is told by the stream.
                 let stays = name.send(transfer).is_ok();
@@ -245,7 +251,11 @@ impl PrefillTask {
     fn watcher_said(&mut self, report: Report) {
         match report {
             Report::Stopped(transfer) => self.input(Input::WatchStopped { transfer }),
-            Report::Sealed { transfer, started, computed } => {
+            Report::Sealed {
+                transfer,
+                started,
+                computed,
+            } => {
                 if let Some(held) = self.held.get_mut(&transfer) {
                     held.computed = Some((started, computed));
                 }
@@ -259,7 +269,11 @@ impl PrefillTask {
         self.figures.queued_requests = self.agent.queued() as u32;
         self.figures.queued_prompt_tokens = self.agent.queued_tokens();
         self.figures.running = self.sequences.len() as u32;
-        debug_assert_eq!(self.figures.pages.of(PageState::Exposed), 0, "source pages are not given out");
+        debug_assert_eq!(
+            self.figures.pages.of(PageState::Exposed),
+            0,
+            "source pages are not given out"
+        );
         self.gauges.publish(self.figures);
     }
 }

@@ -38,17 +38,27 @@ pub async fn run(
         let parts = start::start(&config);
         (config, parts)
     });
-    let Parts { facts, engine, engine_events, fabric_events, watcher, endpoint } = parts?;
+    let Parts {
+        facts,
+        engine,
+        engine_events,
+        fabric_events,
+        watcher,
+        endpoint,
+    } = parts?;
     let gauges = Arc::new(Gauges::new());
     let (stop, stopped) = oneshot::channel();
     let fabric = facts.fabric.clone();
-    let mut services =
-        Services { facts: Arc::clone(&facts), gauges: Arc::clone(&gauges), decode: None, prefill: None };
+    let mut services = Services {
+        facts: Arc::clone(&facts),
+        gauges: Arc::clone(&gauges),
+        decode: None,
+        prefill: None,
+    };
     let work = match (facts.role, fabric.clone(), fabric_events, watcher) {
         (WorkerRole::Prefill, Some(fabric), Some(events), Some(watcher)) => {
             let orders = watcher.orders.clone();
-            let task =
-                PrefillTask::new(&config, &facts, fabric, engine, orders, gauges);
+            let task = PrefillTask::new(&config, &facts, fabric, engine, orders, gauges);
             services.prefill = Some(task.handle());
             task::spawn("prefill", task.run(engine_events, events, watcher, stopped))
         }
@@ -91,7 +101,9 @@ pub async fn run(
 
 /// Waits until the fabric's thread hangs.
 async fn hung(fabric: Option<&Fabric>) {
-    let Some(fabric) = fabric else { return std::future::pending().await };
+    let Some(fabric) = fabric else {
+        return std::future::pending().await;
+    };
     while fabric.silent_for() < HUNG {
         tokio::time::sleep(HUNG / 10).await;
     }

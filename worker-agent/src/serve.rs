@@ -105,7 +105,11 @@ async fn stream(connection: &Connection, services: &Services, mut channel: Chann
 /// Says who this is, then reports loads for as long as the gateway is there.
 async fn control(services: &Services, hello: proto::Hello, channel: Channel) {
     let Channel { mut send, mut recv } = channel;
-    tracing::info!(name = hello.name, version = hello.version, "a peer registered this worker");
+    tracing::info!(
+        name = hello.name,
+        version = hello.version,
+        "a peer registered this worker"
+    );
     let fabric = services.facts.fabric.as_ref();
     let mut changes = services.gauges.subscribe();
     let welcome = services.facts.welcome(services.gauges.report(fabric));

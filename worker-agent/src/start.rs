@@ -1,6 +1,7 @@
 //! Loading and opening everything that a worker stands on.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use tandem_config::{FabricConfig, WorkerConfig};
@@ -124,7 +125,12 @@ pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
         ModelOptions {
             page_tokens: config.page_tokens,
             kv_dtype: config.kv_dtype,
-            name: config.model_name.clone(),
+            name: Some(
+                config
+                    .model_name
+                    .clone()
+                    .unwrap_or_else(|| served_name(&config.model)),
+            ),
             sha256: config.model_sha256.as_ref().map(ToString::to_string),
         },
     )?;
@@ -134,7 +140,11 @@ pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
     let pages = config.kv.pages(geometry.page_bytes());
     if pages < LEAST_PAGES {
         let geometry = geometry.to_string();
-        return Err(StartError::NoPages { pages, least: LEAST_PAGES, geometry });
+        return Err(StartError::NoPages {
+            pages,
+            least: LEAST_PAGES,
+            geometry,
+        });
     }
     let layout = ArenaLayout::new(geometry, pages);
     let memory = Arc::new(HostMemory::create("tandem-kv", layout.bytes())?);
@@ -149,7 +159,10 @@ pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
     let (watch, watching): (Box<dyn StepWatch>, _) = match (&fabric, config.role) {
         (Some(fabric), WorkerRole::Prefill) => {
             let (orders, queue) = watcher::orders();
-            (Box::new(orders.clone()), Some((fabric.pusher(), orders, queue)))
+            (
+                Box::new(orders.clone()),
+                Some((fabric.pusher(), orders, queue)),
+            )
         }
         _ => (Box::new(NoWatch), None),
     };
@@ -181,7 +194,34 @@ pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
         fabric,
     };
     let engine = Arc::new(engine);
-    Ok(Parts { facts: Arc::new(facts), engine, engine_events, fabric_events, watcher, endpoint })
+    Ok(Parts {
+        facts: Arc::new(facts),
+        engine,
+        engine_events,
+        fabric_events,
+        watcher,
+        endpoint,
+    })
+}
+
+/// The name that clients ask for where none is configured: the file's, without its ending and its
+/// quantisation (`SmolLM2-135M-Instruct.Q4_1.gguf` is `SmolLM2-135M-Instruct`). The name inside a
+/// GGUF file is often that of a training run.
+fn served_name(model: &Path) -> String {
+    let name = model.file_name().unwrap_or_default().to_string_lossy();
+    let stem = name.strip_suffix(".gguf").unwrap_or(&name);
+    let quantised = |tail: &str| {
+        let tail = tail.to_ascii_uppercase();
+        let float = matches!(tail.as_str(), "F16" | "BF16" | "F32");
+        float
+            || tail
+                .strip_prefix(['Q', 'I'])
+                .is_some_and(|t| t.contains('_'))
+    };
+    match stem.rsplit_once(['.', '-']) {
+        Some((head, tail)) if quantised(tail) && !head.is_empty() => head.to_owned(),
+        _ => stem.to_owned(),
+    }
 }
 
 fn options(config: &FabricConfig) -> FabricOptions {
@@ -201,14 +241,17 @@ impl Facts {
     pub(crate) fn welcome(&self, load: proto::Load) -> proto::Welcome {
         let mut geometry = proto::Geometry::from(&self.engine.geometry);
         geometry.pages = self.layout.pages();
-        let provider = self.fabric.as_ref().map_or_else(proto::Provider::default, |fabric| {
-            let info = fabric.info();
-            proto::Provider {
-                name: info.provider.clone(),
-                library: info.version.to_string(),
-                software: info.software,
-            }
-        });
+        let provider = self
+            .fabric
+            .as_ref()
+            .map_or_else(proto::Provider::default, |fabric| {
+                let info = fabric.info();
+                proto::Provider {
+                    name: info.provider.clone(),
+                    library: info.version.to_string(),
+                    software: info.software,
+                }
+            });
         proto::Welcome {
             version: tandem_wire::PROTOCOL_VERSION,
             worker: self.id.to_string(),
@@ -243,4 +286,22 @@ struct NoWatch;
 
 impl StepWatch for NoWatch {
     fn step_planned(&mut self, _: StepPlan) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_named_after_its_file_without_the_quantisation() {
+        for (file, name) in [
+            ("m/SmolLM2-135M-Instruct.Q4_1.gguf", "SmolLM2-135M-Instruct"),
+            ("Llama-3.2-1B-Instruct-Q8_0.gguf", "Llama-3.2-1B-Instruct"),
+            ("qwen-bf16.gguf", "qwen"),
+            ("models/SmolLM2-135M", "SmolLM2-135M"),
+            ("Q4_1.gguf", "Q4_1"),
+        ] {
+            assert_eq!(served_name(Path::new(file)), name);
+        }
+    }
 }

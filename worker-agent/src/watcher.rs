@@ -113,7 +113,11 @@ impl Watcher {
         let thread = std::thread::Builder::new()
             .name("tandem-watcher".into())
             .spawn(move || watch.run(&queue.0))?;
-        Ok(Self { orders, reports, thread: Some(thread) })
+        Ok(Self {
+            orders,
+            reports,
+            thread: Some(thread),
+        })
     }
 }
 
@@ -196,7 +200,8 @@ impl Watch {
                     end: i.end,
                     last: i.last,
                 };
-                self.planner.step_planned(plan.first_layer, plan.items.iter().map(part).collect());
+                self.planner
+                    .step_planned(plan.first_layer, plan.items.iter().map(part).collect());
             }
             Order::End => {}
         }
@@ -205,11 +210,15 @@ impl Watch {
     /// Hands out what is complete. Whether anything was.
     fn advance(&mut self) -> bool {
         if self.planner.is_busy() {
-            self.planner.progress(self.progress.layers(), &mut self.actions);
+            self.planner
+                .progress(self.progress.layers(), &mut self.actions);
         }
         let seen = Instant::now();
         for action in self.actions.drain(..) {
-            self.kept.entry(transfer_of(&action)).or_default().push_back((action, seen));
+            self.kept
+                .entry(transfer_of(&action))
+                .or_default()
+                .push_back((action, seen));
         }
         let mut moved = false;
         let mut kept = std::mem::take(&mut self.kept);
@@ -229,7 +238,11 @@ impl Watch {
 
     fn hand_out(&mut self, action: PushAction, seen: Instant) -> bool {
         match action {
-            PushAction::Write { transfer, write, immediate } => {
+            PushAction::Write {
+                transfer,
+                write,
+                immediate,
+            } => {
                 let write = Write {
                     transfer,
                     local_offset: write.source,
@@ -245,7 +258,11 @@ impl Watch {
                 }
                 let (_, started) = self.started.remove(&transfer).unzip();
                 let started = started.flatten().unwrap_or(seen);
-                self.report(Report::Sealed { transfer, started, computed: seen });
+                self.report(Report::Sealed {
+                    transfer,
+                    started,
+                    computed: seen,
+                });
                 true
             }
         }

@@ -49,7 +49,11 @@ impl ArenaLayout {
     /// (what peers send is checked when it arrives).
     #[must_use]
     pub fn offset(&self, layer: u16, page: PageIndex) -> usize {
-        assert!(layer < self.geometry.layers, "layer {layer} of {}", self.geometry.layers);
+        assert!(
+            layer < self.geometry.layers,
+            "layer {layer} of {}",
+            self.geometry.layers
+        );
         assert!(page.0 < self.pages, "page {} of {}", page.0, self.pages);
         (usize::from(layer) * self.pages as usize + page.0 as usize) * self.geometry.piece_bytes()
     }

@@ -84,7 +84,11 @@ impl Worker {
     /// Pages that a new lease may have, as far as is known.
     #[must_use]
     pub const fn free_pages(&self) -> u32 {
-        if self.full { 0 } else { self.load.free_pages.saturating_sub(self.picked_pages) }
+        if self.full {
+            0
+        } else {
+            self.load.free_pages.saturating_sub(self.picked_pages)
+        }
     }
 
     /// Prompt tokens before a new one's turn, as far as is known.
@@ -119,24 +123,40 @@ impl Fleet {
 
     /// Registers a worker, in place of an earlier life of it.
     pub fn join(&mut self, facts: WorkerFacts, load: WorkerLoad) -> Result<(), Mismatch> {
-        if let Some(other) = self.workers.values().find(|w| w.facts.worker != facts.worker) {
+        if let Some(other) = self
+            .workers
+            .values()
+            .find(|w| w.facts.worker != facts.worker)
+        {
             fits(&facts, &other.facts)?;
         }
-        let worker = Worker { load, picked_pages: 0, picked_tokens: 0, full: false, facts };
+        let worker = Worker {
+            load,
+            picked_pages: 0,
+            picked_tokens: 0,
+            full: false,
+            facts,
+        };
         self.workers.insert(worker.facts.worker.clone(), worker);
         Ok(())
     }
 
     /// Forgets a worker, unless it is another life than the one meant.
     pub fn leave(&mut self, worker: &WorkerId, incarnation: Incarnation) {
-        if self.workers.get(worker).is_some_and(|w| w.facts.incarnation == incarnation) {
+        if self
+            .workers
+            .get(worker)
+            .is_some_and(|w| w.facts.incarnation == incarnation)
+        {
             self.workers.remove(worker);
         }
     }
 
     /// Takes a report. Pages picked before it are in it by now, or soon will be.
     pub fn report(&mut self, worker: &WorkerId, incarnation: Incarnation, load: WorkerLoad) {
-        let Some(entry) = self.workers.get_mut(worker) else { return };
+        let Some(entry) = self.workers.get_mut(worker) else {
+            return;
+        };
         if entry.facts.incarnation != incarnation || load.sequence <= entry.load.sequence {
             return;
         }
@@ -160,7 +180,10 @@ fn fits(theirs: &WorkerFacts, ours: &WorkerFacts) -> Result<(), Mismatch> {
     };
     differs("model", &theirs.model, &ours.model)?;
     differs("fingerprint", &theirs.fingerprint, &ours.fingerprint)?;
-    let (a, b) = (theirs.context_length.to_string(), ours.context_length.to_string());
+    let (a, b) = (
+        theirs.context_length.to_string(),
+        ours.context_length.to_string(),
+    );
     differs("context length", &a, &b)?;
     if let Err(e) = theirs.geometry.matches(&ours.geometry) {
         return differs(e.field, &e.ours, &e.theirs);
@@ -199,15 +222,29 @@ pub(crate) mod tests {
     #[test]
     fn a_worker_of_another_model_or_geometry_is_refused_with_both_values() {
         let mut fleet = Fleet::default();
-        fleet.join(facts("p", WorkerRole::Prefill), WorkerLoad::default()).unwrap();
+        fleet
+            .join(facts("p", WorkerRole::Prefill), WorkerLoad::default())
+            .unwrap();
         let mut d = facts("d", WorkerRole::Decode);
         d.model = "other".into();
-        let text = fleet.join(d, WorkerLoad::default()).unwrap_err().to_string();
-        assert_eq!(text, "d does not fit the pool: its model is other, that of p is m");
+        let text = fleet
+            .join(d, WorkerLoad::default())
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            text,
+            "d does not fit the pool: its model is other, that of p is m"
+        );
         let mut d = facts("d", WorkerRole::Decode);
         d.geometry.page_tokens = 8;
-        let text = fleet.join(d, WorkerLoad::default()).unwrap_err().to_string();
-        assert_eq!(text, "d does not fit the pool: its page_tokens is 8, that of p is 4");
+        let text = fleet
+            .join(d, WorkerLoad::default())
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            text,
+            "d does not fit the pool: its page_tokens is 8, that of p is 4"
+        );
     }
 
     #[test]
@@ -220,15 +257,30 @@ pub(crate) mod tests {
         new.model = "newer".into();
         fleet.join(new, WorkerLoad::default()).unwrap();
         fleet.leave(&old.worker, Incarnation(1));
-        assert_eq!(fleet.get(&old.worker).unwrap().facts.incarnation, Incarnation(2));
+        assert_eq!(
+            fleet.get(&old.worker).unwrap().facts.incarnation,
+            Incarnation(2)
+        );
     }
 
     #[test]
     fn an_old_report_changes_nothing() {
         let mut fleet = Fleet::default();
         let f = facts("p", WorkerRole::Prefill);
-        fleet.join(f.clone(), WorkerLoad { sequence: 5, ..WorkerLoad::default() }).unwrap();
-        let report = |sequence, free_pages| WorkerLoad { sequence, free_pages, ..WorkerLoad::default() };
+        fleet
+            .join(
+                f.clone(),
+                WorkerLoad {
+                    sequence: 5,
+                    ..WorkerLoad::default()
+                },
+            )
+            .unwrap();
+        let report = |sequence, free_pages| WorkerLoad {
+            sequence,
+            free_pages,
+            ..WorkerLoad::default()
+        };
         fleet.report(&f.worker, f.incarnation, report(4, 9));
         fleet.report(&f.worker, Incarnation(9), report(7, 9));
         assert_eq!(fleet.get(&f.worker).unwrap().free_pages(), 0);

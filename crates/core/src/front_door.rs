@@ -213,7 +213,11 @@ impl<P: Policy> FrontDoor<P> {
     /// When to send [`Input::Tick`] at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.waiting.iter().filter_map(|id| self.requests.get(id)).map(|e| e.deadline).min()
+        self.waiting
+            .iter()
+            .filter_map(|id| self.requests.get(id))
+            .map(|e| e.deadline)
+            .min()
     }
 
     /// A worker registers, or is refused.
@@ -228,13 +232,24 @@ impl<P: Policy> FrontDoor<P> {
         match input {
             Input::Submit { facts, deadline } => self.submit(facts, deadline),
             Input::Reserved { request } => self.reserved(request),
-            Input::Refused { request, again, message } => self.refused(request, again, message),
+            Input::Refused {
+                request,
+                again,
+                message,
+            } => self.refused(request, again, message),
             Input::Ended { request } => self.ended(request),
-            Input::Report { worker, incarnation, load } => {
+            Input::Report {
+                worker,
+                incarnation,
+                load,
+            } => {
                 self.fleet.report(&worker, incarnation, load);
                 self.forget_counted(&worker);
             }
-            Input::Left { worker, incarnation } => self.fleet.leave(&worker, incarnation),
+            Input::Left {
+                worker,
+                incarnation,
+            } => self.fleet.leave(&worker, incarnation),
             Input::Tick => self.expire(now),
         }
         self.place();
@@ -247,7 +262,9 @@ impl<P: Policy> FrontDoor<P> {
         } else if let Some(why) = self.never_fits(&facts) {
             Some(why)
         } else if self.waiting.len() >= self.limits.queue {
-            Some(Rejection::QueueFull { waiting: self.waiting.len() })
+            Some(Rejection::QueueFull {
+                waiting: self.waiting.len(),
+            })
         } else {
             None
         };
@@ -255,24 +272,40 @@ impl<P: Policy> FrontDoor<P> {
             self.outputs.push_back(Output::Reject { request, why });
             return;
         }
-        let entry = Entry { facts, deadline, tries: 0, picked: None };
+        let entry = Entry {
+            facts,
+            deadline,
+            tries: 0,
+            picked: None,
+        };
         let old = self.requests.insert(request, entry);
-        assert!(old.is_none(), "request ids are drawn at random and used once");
+        assert!(
+            old.is_none(),
+            "request ids are drawn at random and used once"
+        );
         self.waiting.push_back(request);
     }
 
     fn reserved(&mut self, request: RequestId) {
-        if let Some(picked) = self.requests.get_mut(&request).and_then(|e| e.picked.as_mut()) {
+        if let Some(picked) = self
+            .requests
+            .get_mut(&request)
+            .and_then(|e| e.picked.as_mut())
+        {
             // From the next report on, the worker's own figures hold these pages.
             picked.counted = true;
         }
     }
 
     fn refused(&mut self, request: RequestId, again: Again, message: String) {
-        let Some(entry) = self.requests.get_mut(&request) else { return };
+        let Some(entry) = self.requests.get_mut(&request) else {
+            return;
+        };
         entry.tries += 1;
         let tries = entry.tries;
-        let Some(picked) = entry.picked.take() else { return };
+        let Some(picked) = entry.picked.take() else {
+            return;
+        };
         self.give_back(&picked);
         match again {
             Again::WhenRoom => {
@@ -291,7 +324,9 @@ impl<P: Policy> FrontDoor<P> {
     }
 
     fn ended(&mut self, request: RequestId) {
-        let Some(entry) = self.requests.remove(&request) else { return };
+        let Some(entry) = self.requests.remove(&request) else {
+            return;
+        };
         match entry.picked {
             Some(picked) => self.give_back(&picked),
             None => self.waiting.retain(|id| *id != request),
@@ -329,7 +364,10 @@ impl<P: Policy> FrontDoor<P> {
                 return true;
             }
             requests.remove(id);
-            outputs.push_back(Output::Reject { request: *id, why: Rejection::Waited });
+            outputs.push_back(Output::Reject {
+                request: *id,
+                why: Rejection::Waited,
+            });
             false
         });
     }
@@ -350,11 +388,17 @@ impl<P: Policy> FrontDoor<P> {
                 self.turn_away(request, why);
                 continue;
             }
-            let Some((pair, pages)) = self.pair(&facts) else { return };
+            let Some((pair, pages)) = self.pair(&facts) else {
+                return;
+            };
             self.waiting.pop_front();
             self.pick(&pair, pages, &facts);
             if let Some(entry) = self.requests.get_mut(&request) {
-                entry.picked = Some(Picked { pair: pair.clone(), pages, counted: false });
+                entry.picked = Some(Picked {
+                    pair: pair.clone(),
+                    pages,
+                    counted: false,
+                });
             }
             self.outputs.push_back(Output::Ask { request, pair });
         }
@@ -380,7 +424,14 @@ impl<P: Policy> FrontDoor<P> {
         let pages = pages_of(decode, facts);
         if decode.facts.role.prefills() {
             let decode = decode.facts.worker.clone();
-            return Some((Pair { decode, prefill: None, why: choice.why }, pages));
+            return Some((
+                Pair {
+                    decode,
+                    prefill: None,
+                    why: choice.why,
+                },
+                pages,
+            ));
         }
         let prefills: Vec<&Worker> = self
             .fleet

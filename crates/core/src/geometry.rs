@@ -97,7 +97,15 @@ impl KvGeometry {
     pub fn matches(&self, theirs: &Self) -> Result<(), GeometryMismatch> {
         let differs = |field, ours: &dyn fmt::Display, theirs: &dyn fmt::Display| {
             let (ours, theirs) = (ours.to_string(), theirs.to_string());
-            if ours == theirs { Ok(()) } else { Err(GeometryMismatch { field, ours, theirs }) }
+            if ours == theirs {
+                Ok(())
+            } else {
+                Err(GeometryMismatch {
+                    field,
+                    ours,
+                    theirs,
+                })
+            }
         };
         differs("layers", &self.layers, &theirs.layers)?;
         differs("kv_heads", &self.kv_heads, &theirs.kv_heads)?;
@@ -121,8 +129,13 @@ impl fmt::Display for KvGeometry {
 mod tests {
     use super::*;
 
-    const SMOLLM2: KvGeometry =
-        KvGeometry { layers: 30, kv_heads: 3, head_dim: 64, page_tokens: 16, dtype: KvDtype::F16 };
+    const SMOLLM2: KvGeometry = KvGeometry {
+        layers: 30,
+        kv_heads: 3,
+        head_dim: 64,
+        page_tokens: 16,
+        dtype: KvDtype::F16,
+    };
 
     #[test]
     fn a_page_of_smollm2_is_12_kib_a_layer() {
@@ -136,11 +149,23 @@ mod tests {
 
     #[test]
     fn a_mismatch_names_the_property_and_both_values() {
-        let other = KvGeometry { page_tokens: 32, ..SMOLLM2 };
+        let other = KvGeometry {
+            page_tokens: 32,
+            ..SMOLLM2
+        };
         let text = SMOLLM2.matches(&other).unwrap_err().to_string();
-        assert_eq!(text, "KV geometry differs: page_tokens is 16 here and 32 there");
-        let other = KvGeometry { dtype: KvDtype::Bf16, ..SMOLLM2 };
+        assert_eq!(
+            text,
+            "KV geometry differs: page_tokens is 16 here and 32 there"
+        );
+        let other = KvGeometry {
+            dtype: KvDtype::Bf16,
+            ..SMOLLM2
+        };
         let text = SMOLLM2.matches(&other).unwrap_err().to_string();
-        assert_eq!(text, "KV geometry differs: dtype is f16 here and bf16 there");
+        assert_eq!(
+            text,
+            "KV geometry differs: dtype is f16 here and bf16 there"
+        );
     }
 }

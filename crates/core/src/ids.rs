@@ -17,8 +17,14 @@ impl WorkerId {
     pub fn new(name: impl Into<String>) -> Result<Self, InvalidWorkerId> {
         let name = name.into();
         let fits = (1..=63).contains(&name.len())
-            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
-        if fits { Ok(Self(name)) } else { Err(InvalidWorkerId(name)) }
+            && name
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+        if fits {
+            Ok(Self(name))
+        } else {
+            Err(InvalidWorkerId(name))
+        }
     }
 
     /// The name.

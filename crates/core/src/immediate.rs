@@ -54,7 +54,10 @@ impl SlotKey {
         if bits >> 20 != 0 {
             return None;
         }
-        Some(Self { slot: (bits >> 8) as u16, generation: bits as u8 })
+        Some(Self {
+            slot: (bits >> 8) as u16,
+            generation: bits as u8,
+        })
     }
 }
 
@@ -96,7 +99,10 @@ impl Immediate {
     #[must_use]
     pub const fn from_bits(bits: u32) -> Self {
         Self {
-            key: SlotKey { slot: (bits >> 20) as u16, generation: (bits >> 12) as u8 },
+            key: SlotKey {
+                slot: (bits >> 20) as u16,
+                generation: (bits >> 12) as u8,
+            },
             weight: (bits & MAX_WEIGHT as u32) as u16,
         }
     }
@@ -119,9 +125,18 @@ mod tests {
 
     #[test]
     fn the_fields_do_not_overlap() {
-        assert_eq!(Immediate::new(SlotKey::new(0xfff, 0), 0).to_bits(), 0xfff0_0000);
-        assert_eq!(Immediate::new(SlotKey::new(0, 0xff), 0).to_bits(), 0x000f_f000);
-        assert_eq!(Immediate::new(SlotKey::new(0, 0), 0xfff).to_bits(), 0x0000_0fff);
+        assert_eq!(
+            Immediate::new(SlotKey::new(0xfff, 0), 0).to_bits(),
+            0xfff0_0000
+        );
+        assert_eq!(
+            Immediate::new(SlotKey::new(0, 0xff), 0).to_bits(),
+            0x000f_f000
+        );
+        assert_eq!(
+            Immediate::new(SlotKey::new(0, 0), 0xfff).to_bits(),
+            0x0000_0fff
+        );
         assert_eq!(SlotKey::from_bits(1 << 20), None);
     }
 }

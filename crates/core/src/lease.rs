@@ -107,7 +107,10 @@ pub struct Lease<S: LeaseState> {
 
 impl<S: LeaseState> Lease<S> {
     pub(crate) const fn new(pages: Arc<[PageIndex]>) -> Self {
-        Self { pages, state: PhantomData }
+        Self {
+            pages,
+            state: PhantomData,
+        }
     }
 
     pub(crate) fn into_pages(self) -> Arc<[PageIndex]> {

@@ -60,9 +60,17 @@ pub fn writes(
     layer: u16,
     max_bytes: u32,
 ) -> Vec<PlannedWrite> {
-    assert_eq!(source_pages.len(), target_pages.len(), "one target page for each source page");
+    assert_eq!(
+        source_pages.len(),
+        target_pages.len(),
+        "one target page for each source page"
+    );
     let piece = source.geometry().piece_bytes() as u32;
-    assert_eq!(piece as usize, target.geometry().piece_bytes(), "pieces of equal size");
+    assert_eq!(
+        piece as usize,
+        target.geometry().piece_bytes(),
+        "pieces of equal size"
+    );
     let most = (max_bytes / piece).clamp(1, u32::from(MAX_WEIGHT));
     let mut planned: Vec<PlannedWrite> = Vec::new();
     for (from, to) in source_pages.iter().zip(target_pages) {
@@ -77,7 +85,12 @@ pub fn writes(
                 continue;
             }
         }
-        planned.push(PlannedWrite { source: from, target: to, bytes: piece, pieces: 1 });
+        planned.push(PlannedWrite {
+            source: from,
+            target: to,
+            bytes: piece,
+            pieces: 1,
+        });
     }
     planned
 }
@@ -88,8 +101,13 @@ mod tests {
     use crate::geometry::KvDtype;
     use proptest::prelude::*;
 
-    const G: KvGeometry =
-        KvGeometry { layers: 3, kv_heads: 2, head_dim: 2, page_tokens: 4, dtype: KvDtype::F16 };
+    const G: KvGeometry = KvGeometry {
+        layers: 3,
+        kv_heads: 2,
+        head_dim: 2,
+        page_tokens: 4,
+        dtype: KvDtype::F16,
+    };
 
     fn indices(pages: &[u32]) -> Vec<PageIndex> {
         pages.iter().map(|p| PageIndex(*p)).collect()
@@ -99,9 +117,18 @@ mod tests {
     fn neighbours_on_both_sides_share_a_write() {
         let arena = ArenaLayout::new(G, 16);
         let piece = G.piece_bytes() as u32;
-        let planned =
-            writes(&arena, &arena, &indices(&[1, 2, 3, 5]), &indices(&[7, 8, 10, 11]), 1, 1 << 20);
-        let weights: Vec<_> = planned.iter().map(|w| (w.bytes / piece, w.pieces)).collect();
+        let planned = writes(
+            &arena,
+            &arena,
+            &indices(&[1, 2, 3, 5]),
+            &indices(&[7, 8, 10, 11]),
+            1,
+            1 << 20,
+        );
+        let weights: Vec<_> = planned
+            .iter()
+            .map(|w| (w.bytes / piece, w.pieces))
+            .collect();
         assert_eq!(weights, [(2, 2), (1, 1), (1, 1)]);
         assert_eq!(planned[0].source, arena.offset(1, PageIndex(1)) as u64);
         assert_eq!(planned[0].target, arena.offset(1, PageIndex(7)) as u64);
@@ -113,7 +140,10 @@ mod tests {
         let run = indices(&[0, 1, 2, 3, 4]);
         let piece = G.piece_bytes() as u32;
         let sizes = |max| -> Vec<_> {
-            writes(&arena, &arena, &run, &run, 0, max).iter().map(|w| w.pieces).collect()
+            writes(&arena, &arena, &run, &run, 0, max)
+                .iter()
+                .map(|w| w.pieces)
+                .collect()
         };
         assert_eq!(sizes(2 * piece), [2, 2, 1]);
         assert_eq!(sizes(1), [1; 5]);

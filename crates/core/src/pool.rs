@@ -200,7 +200,10 @@ impl PagePool {
 
     /// The shortest run of at least `wanted` pages, else the longest one.
     fn best_run(&self, wanted: u32) -> (u32, u32) {
-        let runs = self.free_runs.iter().map(|(start, length)| (*start, *length));
+        let runs = self
+            .free_runs
+            .iter()
+            .map(|(start, length)| (*start, *length));
         let fitting = runs.clone().filter(|(_, length)| *length >= wanted);
         let longest = |run: &(u32, u32)| (run.1, u32::MAX - run.0);
         fitting
@@ -238,9 +241,15 @@ mod tests {
     #[test]
     fn never_fits_and_full_now_are_two_errors() {
         let mut pool = PagePool::new(4);
-        assert_eq!(pool.lease(5).unwrap_err(), NoLease::NeverFits { asked: 5, total: 4 });
+        assert_eq!(
+            pool.lease(5).unwrap_err(),
+            NoLease::NeverFits { asked: 5, total: 4 }
+        );
         let _held = pool.lease(3).unwrap();
-        assert_eq!(pool.lease(2).unwrap_err(), NoLease::FullNow { asked: 2, free: 1 });
+        assert_eq!(
+            pool.lease(2).unwrap_err(),
+            NoLease::FullNow { asked: 2, free: 1 }
+        );
     }
 
     #[test]

@@ -101,7 +101,10 @@ impl PushPlanner {
     /// # Panics
     /// Where the sequence or transfer is being pushed already: ids are never used twice.
     pub fn start(&mut self, push: Push) {
-        assert!(push.target_pages.len() >= push.source_pages.len(), "a target for every page");
+        assert!(
+            push.target_pages.len() >= push.source_pages.len(),
+            "a target for every page"
+        );
         let old = self.sequences.insert(push.transfer, push.sequence);
         assert!(old.is_none(), "{:?} is being pushed already", push.transfer);
         let old = self.pushes.insert(push.sequence, push);
@@ -121,7 +124,10 @@ impl PushPlanner {
     /// Where it does not start where the step before it ends.
     pub fn step_planned(&mut self, first_layer: u64, parts: Vec<StepPart>) {
         let layers = u64::from(self.source.geometry().layers);
-        let next = self.steps.back().map_or(self.seen, |s| s.first_layer + layers);
+        let next = self
+            .steps
+            .back()
+            .map_or(self.seen, |s| s.first_layer + layers);
         assert_eq!(first_layer, next, "steps follow one another");
         self.steps.push_back(Step { first_layer, parts });
     }
@@ -139,7 +145,10 @@ impl PushPlanner {
     pub fn progress(&mut self, layers: u64, actions: &mut Vec<PushAction>) {
         let in_step = u64::from(self.source.geometry().layers);
         while self.seen < layers {
-            let step = self.steps.pop_front().expect("the counter moves in announced steps only");
+            let step = self
+                .steps
+                .pop_front()
+                .expect("the counter moves in announced steps only");
             let done = (step.first_layer + in_step).min(layers);
             for layer in self.seen..done {
                 self.layer(&step, (layer - step.first_layer) as u16, actions);
@@ -155,7 +164,9 @@ impl PushPlanner {
 
     fn layer(&self, step: &Step, layer: u16, actions: &mut Vec<PushAction>) {
         for part in &step.parts {
-            let Some(push) = self.pushes.get(&part.sequence) else { continue };
+            let Some(push) = self.pushes.get(&part.sequence) else {
+                continue;
+            };
             let page_tokens = self.source.geometry().page_tokens;
             let pages = plan::completed_pages(page_tokens, part.start, part.end, part.last);
             let pages = pages.start as usize..pages.end as usize;
@@ -179,7 +190,9 @@ impl PushPlanner {
         for part in step.parts.iter().filter(|p| p.last) {
             if let Some(push) = self.pushes.remove(&part.sequence) {
                 self.sequences.remove(&push.transfer);
-                actions.push(PushAction::Seal { transfer: push.transfer });
+                actions.push(PushAction::Seal {
+                    transfer: push.transfer,
+                });
             }
         }
     }
@@ -192,8 +205,13 @@ mod tests {
     use crate::plan::expected_pieces;
     use proptest::prelude::*;
 
-    const G: KvGeometry =
-        KvGeometry { layers: 5, kv_heads: 1, head_dim: 2, page_tokens: 4, dtype: KvDtype::F16 };
+    const G: KvGeometry = KvGeometry {
+        layers: 5,
+        kv_heads: 1,
+        head_dim: 2,
+        page_tokens: 4,
+        dtype: KvDtype::F16,
+    };
     const T: TransferId = TransferId(1);
     const S: SequenceId = SequenceId(9);
 
@@ -213,14 +231,21 @@ mod tests {
     }
 
     fn part(sequence: SequenceId, start: u32, end: u32, last: bool) -> StepPart {
-        StepPart { sequence, start, end, last }
+        StepPart {
+            sequence,
+            start,
+            end,
+            last,
+        }
     }
 
     fn pieces(actions: &[PushAction], of: TransferId) -> u32 {
         let weight = |a: &PushAction| match a {
-            PushAction::Write { transfer, immediate, .. } if *transfer == of => {
-                u32::from(immediate.weight())
-            }
+            PushAction::Write {
+                transfer,
+                immediate,
+                ..
+            } if *transfer == of => u32::from(immediate.weight()),
             _ => 0,
         };
         actions.iter().map(weight).sum()

@@ -23,7 +23,9 @@ impl Instant {
     /// The moment `millis` milliseconds after the origin.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
-        Self { nanos: millis * 1_000_000 }
+        Self {
+            nanos: millis * 1_000_000,
+        }
     }
 
     /// Nanoseconds since the origin.
@@ -45,6 +47,8 @@ impl std::ops::Add<Duration> for Instant {
     /// Saturates at the end of time (584 years after the origin).
     fn add(self, rhs: Duration) -> Self {
         let add = u64::try_from(rhs.as_nanos()).unwrap_or(u64::MAX);
-        Self { nanos: self.nanos.saturating_add(add) }
+        Self {
+            nanos: self.nanos.saturating_add(add),
+        }
     }
 }

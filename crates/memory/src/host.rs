@@ -59,7 +59,13 @@ unsafe impl Memory for HostMemory {
 impl HostMemory {
     /// Makes zeroed memory of `len` bytes, its size sealed. `name` shows in `/proc/PID/maps`.
     pub fn create(name: &str, len: usize) -> Result<Self, CreateError> {
-        let fail = |step| move |e: rustix::io::Errno| CreateError { step, len, source: e.into() };
+        let fail = |step| {
+            move |e: rustix::io::Errno| CreateError {
+                step,
+                len,
+                source: e.into(),
+            }
+        };
         if len == 0 {
             return Err(fail("make")(rustix::io::Errno::INVAL));
         }
@@ -116,7 +122,9 @@ impl HostMemory {
     /// Where the range is not inside the memory.
     pub fn read_f16(&self, offset: usize, into: &mut [f32]) {
         let mut raw = [f16::ZERO; CHUNK];
-        self.read_halves(offset, into, &mut raw, |raw, into| raw.convert_to_f32_slice(into));
+        self.read_halves(offset, into, &mut raw, |raw, into| {
+            raw.convert_to_f32_slice(into)
+        });
     }
 
     /// Reads bfloat16 numbers as `f32`.
@@ -125,7 +133,9 @@ impl HostMemory {
     /// Where the range is not inside the memory.
     pub fn read_bf16(&self, offset: usize, into: &mut [f32]) {
         let mut raw = [bf16::ZERO; CHUNK];
-        self.read_halves(offset, into, &mut raw, |raw, into| raw.convert_to_f32_slice(into));
+        self.read_halves(offset, into, &mut raw, |raw, into| {
+            raw.convert_to_f32_slice(into)
+        });
     }
 
     /// Writes `f32` numbers in half precision, rounded to nearest even.
@@ -134,7 +144,9 @@ impl HostMemory {
     /// Where the range is not inside the memory.
     pub fn write_f16(&self, offset: usize, from: &[f32]) {
         let mut raw = [f16::ZERO; CHUNK];
-        self.write_halves(offset, from, &mut raw, |raw, from| raw.convert_from_f32_slice(from));
+        self.write_halves(offset, from, &mut raw, |raw, from| {
+            raw.convert_from_f32_slice(from)
+        });
     }
 
     /// Writes `f32` numbers as bfloat16, rounded to nearest even.
@@ -143,7 +155,9 @@ impl HostMemory {
     /// Where the range is not inside the memory.
     pub fn write_bf16(&self, offset: usize, from: &[f32]) {
         let mut raw = [bf16::ZERO; CHUNK];
-        self.write_halves(offset, from, &mut raw, |raw, from| raw.convert_from_f32_slice(from));
+        self.write_halves(offset, from, &mut raw, |raw, from| {
+            raw.convert_from_f32_slice(from)
+        });
     }
 
     fn read_halves<H: Copy>(
@@ -238,7 +252,9 @@ mod tests {
     #[test]
     #[should_panic(expected = "2 bytes at 4095 of 4096")]
     fn nothing_outside_is_touched() {
-        HostMemory::create("test", 4096).unwrap().write(4095, &[0, 0]);
+        HostMemory::create("test", 4096)
+            .unwrap()
+            .write(4095, &[0, 0]);
     }
 
     #[test]

@@ -41,7 +41,10 @@ pub struct Receiver(quinn::RecvStream);
 
 impl Channel {
     pub(crate) fn new((send, recv): (quinn::SendStream, quinn::RecvStream)) -> Self {
-        Self { send: Sender(send), recv: Receiver(recv) }
+        Self {
+            send: Sender(send),
+            recv: Receiver(recv),
+        }
     }
 }
 
@@ -55,7 +58,10 @@ impl Sender {
         let mut frame = Vec::with_capacity(4 + len);
         frame.extend_from_slice(&(len as u32).to_be_bytes());
         message.encode_raw(&mut frame);
-        self.0.write_all(&frame).await.map_err(|e| ChannelError::Lost(e.to_string()))
+        self.0
+            .write_all(&frame)
+            .await
+            .map_err(|e| ChannelError::Lost(e.to_string()))
     }
 
     /// Says that nothing more follows.
@@ -90,7 +96,10 @@ impl Receiver {
             return Err(ChannelError::TooLarge(len));
         }
         let mut frame = vec![0; len];
-        self.0.read_exact(&mut frame).await.map_err(|e| ChannelError::Lost(e.to_string()))?;
+        self.0
+            .read_exact(&mut frame)
+            .await
+            .map_err(|e| ChannelError::Lost(e.to_string()))?;
         Ok(Some(M::decode(frame.as_slice())?))
     }
 

@@ -34,7 +34,10 @@ impl TryFrom<&proto::Geometry> for KvGeometry {
 
     fn try_from(g: &proto::Geometry) -> Result<Self, Nonsense> {
         let count = |name: &str, n: u32| {
-            u16::try_from(n).ok().filter(|n| *n > 0).ok_or_else(|| nonsense(format!("{name} {n}")))
+            u16::try_from(n)
+                .ok()
+                .filter(|n| *n > 0)
+                .ok_or_else(|| nonsense(format!("{name} {n}")))
         };
         Ok(Self {
             layers: count("layers", g.layers)?,
@@ -75,8 +78,9 @@ impl TryFrom<proto::Role> for WorkerRole {
 
 /// Reads a request id's 16 bytes.
 pub fn request_id(bytes: &[u8]) -> Result<RequestId, Nonsense> {
-    let bytes: [u8; 16] =
-        bytes.try_into().map_err(|_| nonsense(format!("a request id of {} bytes", bytes.len())))?;
+    let bytes: [u8; 16] = bytes
+        .try_into()
+        .map_err(|_| nonsense(format!("a request id of {} bytes", bytes.len())))?;
     Ok(RequestId(u128::from_be_bytes(bytes)))
 }
 
@@ -101,9 +105,15 @@ mod tests {
         };
         let sent = proto::Geometry::from(&g);
         assert_eq!(KvGeometry::try_from(&sent), Ok(g));
-        let bad = proto::Geometry { layers: 0, ..sent.clone() };
+        let bad = proto::Geometry {
+            layers: 0,
+            ..sent.clone()
+        };
         assert_eq!(KvGeometry::try_from(&bad), Err(nonsense("layers 0")));
-        let bad = proto::Geometry { dtype: "int4".into(), ..sent };
+        let bad = proto::Geometry {
+            dtype: "int4".into(),
+            ..sent
+        };
         assert_eq!(KvGeometry::try_from(&bad), Err(nonsense("dtype \"int4\"")));
     }
 

@@ -90,7 +90,9 @@ impl Endpoint {
     /// Where the system does not know it, which no supported system does.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.inner.local_addr().expect("a bound socket has an address")
+        self.inner
+            .local_addr()
+            .expect("a bound socket has an address")
     }
 
     /// Dials a worker. Fails within the idle timeout where nobody answers.
@@ -144,7 +146,10 @@ pub struct Connection {
 
 impl Connection {
     fn new(inner: quinn::Connection) -> Option<Self> {
-        let chain = inner.peer_identity()?.downcast::<Vec<CertificateDer<'static>>>().ok()?;
+        let chain = inner
+            .peer_identity()?
+            .downcast::<Vec<CertificateDer<'static>>>()
+            .ok()?;
         let certificate = chain.into_iter().next()?;
         Some(Self { inner, certificate })
     }
@@ -170,13 +175,17 @@ impl Connection {
     /// Opens a stream. Waits while the peer's limit of streams is reached.
     pub async fn open(&self) -> Result<Channel, crate::ChannelError> {
         let stream = self.inner.open_bi().await;
-        stream.map(Channel::new).map_err(|e| crate::ChannelError::Lost(e.to_string()))
+        stream
+            .map(Channel::new)
+            .map_err(|e| crate::ChannelError::Lost(e.to_string()))
     }
 
     /// The next stream that the peer opens; an error once the connection has ended.
     pub async fn accept(&self) -> Result<Channel, crate::ChannelError> {
         let stream = self.inner.accept_bi().await;
-        stream.map(Channel::new).map_err(|e| crate::ChannelError::Lost(e.to_string()))
+        stream
+            .map(Channel::new)
+            .map_err(|e| crate::ChannelError::Lost(e.to_string()))
     }
 
     /// Waits until the connection has ended, and says why.
@@ -211,12 +220,20 @@ mod tests {
     }
 
     fn identity(folder: &std::path::Path, role: &PeerRole) -> Identity {
-        Authority::open_or_create(folder).unwrap().issue(role).unwrap();
+        Authority::open_or_create(folder)
+            .unwrap()
+            .issue(role)
+            .unwrap();
         Identity::load(folder, role.file_stem()).unwrap()
     }
 
     fn bind(folder: &std::path::Path, role: &PeerRole) -> Endpoint {
-        Endpoint::bind(localhost(), &identity(folder, role), ControlOptions::default()).unwrap()
+        Endpoint::bind(
+            localhost(),
+            &identity(folder, role),
+            ControlOptions::default(),
+        )
+        .unwrap()
     }
 
     #[tokio::test]
@@ -241,8 +258,14 @@ mod tests {
             assert!(connection.is_worker(&id));
             assert!(!connection.is_gateway());
             let mut channel = connection.open().await.unwrap();
-            let hello = proto::Hello { version: 1, name: "gateway".into(), incarnation: 5 };
-            let open = proto::Open { kind: Some(proto::open::Kind::Control(hello)) };
+            let hello = proto::Hello {
+                version: 1,
+                name: "gateway".into(),
+                incarnation: 5,
+            };
+            let open = proto::Open {
+                kind: Some(proto::open::Kind::Control(hello)),
+            };
             channel.send.send(&open).await.unwrap();
             let back: proto::Open = channel.recv.expect().await.unwrap();
             assert_eq!(back, open);
@@ -284,7 +307,10 @@ mod tests {
     #[tokio::test]
     async fn an_oversized_message_is_refused_by_its_length_alone() {
         let folder = tempfile::tempdir().unwrap();
-        let worker = bind(folder.path(), &PeerRole::Worker(WorkerId::new("w").unwrap()));
+        let worker = bind(
+            folder.path(),
+            &PeerRole::Worker(WorkerId::new("w").unwrap()),
+        );
         let gateway = bind(folder.path(), &PeerRole::Gateway);
         let address = worker.address();
         let serve = async {

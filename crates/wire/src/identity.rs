@@ -100,7 +100,11 @@ impl Authority {
         let key = KeyPair::from_pem(&key).map_err(|e| content(&key_path, e))?;
         let issuer =
             Issuer::from_ca_cert_pem(&certificate, key).map_err(|e| content(&cert_path, e))?;
-        Ok(Self { directory: directory.to_owned(), certificate, issuer })
+        Ok(Self {
+            directory: directory.to_owned(),
+            certificate,
+            issuer,
+        })
     }
 
     /// Makes a certificate for `role` and writes `<name>.pem` and `<name>.key` beside the
@@ -108,7 +112,9 @@ impl Authority {
     pub fn issue(&self, role: &PeerRole) -> Result<(), IdentityError> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(role.names())?;
-        params.distinguished_name.push(DnType::CommonName, role.file_stem());
+        params
+            .distinguished_name
+            .push(DnType::CommonName, role.file_stem());
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![
@@ -116,7 +122,10 @@ impl Authority {
             rcgen::ExtendedKeyUsagePurpose::ClientAuth,
         ];
         let certificate = params.signed_by(&key, &self.issuer)?;
-        let path = |ending| self.directory.join(format!("{}.{ending}", role.file_stem()));
+        let path = |ending| {
+            self.directory
+                .join(format!("{}.{ending}", role.file_stem()))
+        };
         write_private(&path("key"), &key.serialize_pem())?;
         write_public(&path("pem"), &(certificate.pem() + &self.certificate))
     }
@@ -125,7 +134,9 @@ impl Authority {
 fn authority_params() -> CertificateParams {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.distinguished_name.push(DnType::CommonName, "Tandem cluster authority");
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "Tandem cluster authority");
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params
 }
@@ -211,8 +222,12 @@ pub(crate) fn is_worker(certificate: &CertificateDer<'_>, id: &WorkerId) -> bool
 }
 
 fn has_name(certificate: &CertificateDer<'_>, name: &str) -> bool {
-    let Ok(entity) = webpki::EndEntityCert::try_from(certificate) else { return false };
-    let Ok(name) = ServerName::try_from(name) else { return false };
+    let Ok(entity) = webpki::EndEntityCert::try_from(certificate) else {
+        return false;
+    };
+    let Ok(name) = ServerName::try_from(name) else {
+        return false;
+    };
     entity.verify_is_valid_for_subject_name(&name).is_ok()
 }
 
@@ -221,7 +236,11 @@ fn has_name(certificate: &CertificateDer<'_>, name: &str) -> bool {
 fn worker_name(id: &WorkerId) -> String {
     let hex: String = id.as_str().bytes().map(|b| format!("{b:02x}")).collect();
     let (head, tail) = hex.split_at(hex.len().min(62));
-    let labels = if tail.is_empty() { head.to_owned() } else { format!("{head}.{tail}") };
+    let labels = if tail.is_empty() {
+        head.to_owned()
+    } else {
+        format!("{head}.{tail}")
+    };
     // 63 bytes are 126 digits: a third label.
     let labels = match tail.len() {
         0..=62 => labels,
@@ -231,11 +250,17 @@ fn worker_name(id: &WorkerId) -> String {
 }
 
 fn file(path: &Path, source: std::io::Error) -> IdentityError {
-    IdentityError::File { path: path.to_owned(), source }
+    IdentityError::File {
+        path: path.to_owned(),
+        source,
+    }
 }
 
 fn content(path: &Path, reason: impl ToString) -> IdentityError {
-    IdentityError::Content { path: path.to_owned(), reason: reason.to_string() }
+    IdentityError::Content {
+        path: path.to_owned(),
+        reason: reason.to_string(),
+    }
 }
 
 fn tls(reason: impl ToString) -> IdentityError {
@@ -272,8 +297,10 @@ mod tests {
     fn every_worker_id_makes_a_name_of_its_own() {
         let long = "x".repeat(63);
         let ids = ["a", "A", "a_b", "a.b", "a-b", &long, &long[1..]];
-        let names: std::collections::BTreeSet<_> =
-            ids.iter().map(|id| worker_name(&WorkerId::new(*id).unwrap())).collect();
+        let names: std::collections::BTreeSet<_> = ids
+            .iter()
+            .map(|id| worker_name(&WorkerId::new(*id).unwrap()))
+            .collect();
         assert_eq!(names.len(), ids.len());
         for name in names {
             assert!(ServerName::try_from(name.clone()).is_ok(), "{name}");
@@ -304,7 +331,10 @@ mod tests {
         let first = Authority::open_or_create(folder.path()).unwrap();
         let again = Authority::open_or_create(folder.path()).unwrap();
         assert_eq!(first.certificate, again.certificate);
-        let mode = fs::metadata(folder.path().join(CA_KEY)).unwrap().permissions().mode();
+        let mode = fs::metadata(folder.path().join(CA_KEY))
+            .unwrap()
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o600);
     }
 }

@@ -36,7 +36,10 @@ where
 {
     use tracing::Instrument;
     let span = tracing::info_span!("task", name);
-    #[allow(clippy::disallowed_methods, reason = "this is the place that gives tasks names")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "this is the place that gives tasks names"
+    )]
     let handle = tokio::spawn(future.instrument(span));
     Task { handle }
 }

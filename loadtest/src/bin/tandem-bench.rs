@@ -100,7 +100,8 @@ impl Fleet {
     fn up(arguments: &[&str]) -> Result<Self, Error> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let state = std::env::temp_dir().join(format!("tandem-bench-{}-{port}", std::process::id()));
+        let state =
+            std::env::temp_dir().join(format!("tandem-bench-{}-{port}", std::process::id()));
         let binary = std::env::current_exe()?.with_file_name("tandem");
         let mut up = Command::new(binary)
             .args(["up", "--listen", &address.to_string()])
@@ -111,7 +112,11 @@ impl Fleet {
             .stdout(Stdio::piped())
             .spawn()?;
         let lines = BufReader::new(up.stdout.take().ok_or("no output")?).lines();
-        let fleet = Self { up, state, client: Client::new(address) };
+        let fleet = Self {
+            up,
+            state,
+            client: Client::new(address),
+        };
         let (ready, is_ready) = mpsc::channel();
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
@@ -125,8 +130,9 @@ impl Fleet {
     }
 
     async fn one(&self, tokens: usize, round: usize) -> Result<Times, Error> {
-        let prompt: Vec<usize> =
-            (0..tokens).map(|i| 17 + (i * 7919 + round * 104_729 + tokens) % 49_000).collect();
+        let prompt: Vec<usize> = (0..tokens)
+            .map(|i| 17 + (i * 7919 + round * 104_729 + tokens) % 49_000)
+            .collect();
         let body = json!({
             "model": "SmolLM2-135M-Instruct",
             "prompt": prompt,
@@ -149,7 +155,10 @@ impl Fleet {
                 break;
             }
             let chunk: Value = serde_json::from_str(&event.data)?;
-            if chunk["choices"][0]["logprobs"]["tokens"].as_array().is_some_and(|t| !t.is_empty()) {
+            if chunk["choices"][0]["logprobs"]["tokens"]
+                .as_array()
+                .is_some_and(|t| !t.is_empty())
+            {
                 times.push(event.at);
             }
         }
@@ -176,7 +185,9 @@ impl Fleet {
         Ok(Transfer {
             compute_us: sum(&text, "tandem_worker_transfer_compute_microseconds_total"),
             exposed_us: sum(&text, "tandem_worker_transfer_exposed_microseconds_total"),
-            layers: status["workers"][0]["layers"].as_f64().ok_or("no layers in the status")?,
+            layers: status["workers"][0]["layers"]
+                .as_f64()
+                .ok_or("no layers in the status")?,
         })
     }
 }

@@ -50,9 +50,14 @@ pub(super) async fn run(
             return gone(WriterEnd::Refused(Refusal::Busy(why)));
         }
     };
-    let open = proto::Open { kind: Some(proto::open::Kind::Dispatch(message(facts, order))) };
+    let open = proto::Open {
+        kind: Some(proto::open::Kind::Dispatch(message(facts, order))),
+    };
     if let Err(why) = channel.send.send(&open).await {
-        return Input::WriterLost { request, why: why.to_string() };
+        return Input::WriterLost {
+            request,
+            why: why.to_string(),
+        };
     }
     follow(request, channel, cancel).await
 }
@@ -67,7 +72,12 @@ async fn follow(
         loop {
             let reply = match recv.expect::<proto::DispatchReply>().await {
                 Ok(reply) => reply,
-                Err(why) => return Input::WriterLost { request, why: why.to_string() },
+                Err(why) => {
+                    return Input::WriterLost {
+                        request,
+                        why: why.to_string(),
+                    };
+                }
             };
             let how = match reply.kind {
                 Some(Kind::Accepted(_)) => continue,
@@ -79,9 +89,17 @@ async fn follow(
                 Some(Kind::Drained(_)) => WriterEnd::Drained,
                 Some(Kind::Failed(why)) => WriterEnd::Failed(why.message),
                 Some(Kind::Unsettled(why)) => {
-                    return Input::WriterLost { request, why: why.message };
+                    return Input::WriterLost {
+                        request,
+                        why: why.message,
+                    };
                 }
-                None => return Input::WriterLost { request, why: "an empty reply".into() },
+                None => {
+                    return Input::WriterLost {
+                        request,
+                        why: "an empty reply".into(),
+                    };
+                }
             };
             return Input::WriterGone { request, how };
         }

@@ -71,7 +71,11 @@ pub(crate) async fn serve(
         }
     };
     let request = asked.request;
-    if task.send(Happened::Generate(Box::new(asked))).await.is_err() {
+    if task
+        .send(Happened::Generate(Box::new(asked)))
+        .await
+        .is_err()
+    {
         return;
     }
     let mut listening = true;
@@ -120,7 +124,10 @@ fn read(
     }
     let most = g.tokens.len() as u64 - u64::from(g.generated) + u64::from(stop.max_tokens);
     if most > u64::from(engine.context_length) {
-        return Err(nonsense(format!("{most} tokens in a context of {}", engine.context_length)));
+        return Err(nonsense(format!(
+            "{most} tokens in a context of {}",
+            engine.context_length
+        )));
     }
     let prefill = g.prefill.map(peer).transpose()?;
     let room = (stop.max_tokens - g.generated) as usize + OTHER_REPLIES;
@@ -146,9 +153,15 @@ fn read(
 fn sampling(s: &proto::Sampling) -> Result<Sampling, Nonsense> {
     let fine = s.temperature.is_finite() && s.temperature >= 0.0 && s.top_p > 0.0 && s.top_p <= 1.0;
     if !fine {
-        return Err(nonsense(format!("temperature {}, top_p {}", s.temperature, s.top_p)));
+        return Err(nonsense(format!(
+            "temperature {}, top_p {}",
+            s.temperature, s.top_p
+        )));
     }
-    let logprobs = s.logprobs.map(|n| u8::try_from(n).map_err(|_| nonsense("logprobs"))).transpose();
+    let logprobs = s
+        .logprobs
+        .map(|n| u8::try_from(n).map_err(|_| nonsense("logprobs")))
+        .transpose();
     Ok(Sampling {
         temperature: s.temperature,
         top_p: s.top_p,
@@ -160,7 +173,15 @@ fn sampling(s: &proto::Sampling) -> Result<Sampling, Nonsense> {
 
 fn peer(peer: proto::Peer) -> Result<Prefill, Nonsense> {
     let worker = WorkerId::new(peer.worker).map_err(|e| nonsense(e.to_string()))?;
-    let address =
-        peer.address.parse().map_err(|_| nonsense(format!("address {:?}", peer.address)))?;
-    Ok(Prefill { peer: Peer { worker, incarnation: Incarnation(peer.incarnation) }, address })
+    let address = peer
+        .address
+        .parse()
+        .map_err(|_| nonsense(format!("address {:?}", peer.address)))?;
+    Ok(Prefill {
+        peer: Peer {
+            worker,
+            incarnation: Incarnation(peer.incarnation),
+        },
+        address,
+    })
 }

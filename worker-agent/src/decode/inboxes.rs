@@ -36,7 +36,10 @@ impl Inboxes {
 
     pub(super) fn peer_of(&self, endpoint: EndpointId) -> Option<Peer> {
         let theirs = |slot: &Slot| slot.get().is_some_and(|inbox| inbox.endpoint == endpoint);
-        self.open.iter().find(|(_, slot)| theirs(slot)).map(|(peer, _)| peer.clone())
+        self.open
+            .iter()
+            .find(|(_, slot)| theirs(slot))
+            .map(|(peer, _)| peer.clone())
     }
 
     pub(super) fn address(&self, peer: &Peer) -> Option<Vec<u8>> {
@@ -46,15 +49,23 @@ impl Inboxes {
 
 /// Opens the inbox if need be and waits there for `pieces`.
 pub(super) async fn arm(fabric: &Fabric, slot: &Slot, pieces: u32) -> Result<Armed, String> {
-    let inbox = slot.get_or_try_init(|| fabric.open_inbox()).await.map_err(|e| e.to_string())?;
-    fabric.arm(inbox.endpoint, pieces).await.map_err(|e| e.to_string())
+    let inbox = slot
+        .get_or_try_init(|| fabric.open_inbox())
+        .await
+        .map_err(|e| e.to_string())?;
+    fabric
+        .arm(inbox.endpoint, pieces)
+        .await
+        .map_err(|e| e.to_string())
 }
 
 /// Closes an inbox. Returns only when nothing can land any more: where the provider refuses, it
 /// tries for as long as the process lives, and the pages stay where they are.
 pub(super) async fn fence(fabric: &Fabric, slot: &Slot) {
     // Whoever is opening it now must have ended, or it would be open after its fence.
-    let Ok(inbox) = slot.get_or_try_init(|| fabric.open_inbox()).await else { return };
+    let Ok(inbox) = slot.get_or_try_init(|| fabric.open_inbox()).await else {
+        return;
+    };
     loop {
         match fabric.close(inbox.endpoint).await {
             Ok(()) | Err(FabricError::UnknownEndpoint(_) | FabricError::Closed) => return,

@@ -24,21 +24,44 @@ impl DecodeTask {
                     held.refused(&why);
                 }
             }
-            Output::Admit { request, sequence, pages } => self.admit(request, sequence, pages),
-            Output::Arm { request, peer, pieces } => self.arm(request, &peer, pieces),
+            Output::Admit {
+                request,
+                sequence,
+                pages,
+            } => self.admit(request, sequence, pages),
+            Output::Arm {
+                request,
+                peer,
+                pieces,
+            } => self.arm(request, &peer, pieces),
             Output::Reserved { request, pages } => {
                 if let Some(held) = self.held.get(&request) {
                     held.reserved(pages);
                 }
             }
-            Output::Dispatch { request, peer, armed, pages } => {
+            Output::Dispatch {
+                request,
+                peer,
+                armed,
+                pages,
+            } => {
                 self.dispatch(request, &peer, armed, &pages);
             }
-            Output::PrefillHere { request, sequence, pages } => {
-                let Some(held) = self.held.get(&request) else { return };
+            Output::PrefillHere {
+                request,
+                sequence,
+                pages,
+            } => {
+                let Some(held) = self.held.get(&request) else {
+                    return;
+                };
                 let tokens = Arc::clone(&held.tokens);
                 self.sequences.insert(sequence, (request, Which::Prefill));
-                self.commands.send(Command::Prefill { sequence, tokens, pages });
+                self.commands.send(Command::Prefill {
+                    sequence,
+                    tokens,
+                    pages,
+                });
             }
             Output::MakeReady { request, sequence } => {
                 if let Some(held) = self.held.get_mut(&request) {
@@ -80,7 +103,11 @@ impl DecodeTask {
     fn admit(&mut self, request: RequestId, sequence: SequenceId, pages: Arc<[PageIndex]>) {
         let Some(held) = self.held.get(&request) else {
             let how = SequenceEnd::Cancelled;
-            return self.input(Input::SequenceEnded { request, which: Which::Decode, how });
+            return self.input(Input::SequenceEnded {
+                request,
+                which: Which::Decode,
+                how,
+            });
         };
         self.sequences.insert(sequence, (request, Which::Decode));
         self.commands.send(Command::Admit {
@@ -117,8 +144,12 @@ impl DecodeTask {
             let why = "its inbox was closed".into();
             return self.input(Input::WriterLost { request, why });
         };
-        let Some(held) = self.held.get_mut(&request) else { return };
-        let Some(prefill) = held.prefill.clone() else { return };
+        let Some(held) = self.held.get_mut(&request) else {
+            return;
+        };
+        let Some(prefill) = held.prefill.clone() else {
+            return;
+        };
         held.dispatched = Some(Instant::now());
         let order = dispatch::Order {
             request,

@@ -58,7 +58,9 @@ impl Held {
     }
 
     pub(super) fn refuse_twin(&self) {
-        self.refused(&Refusal::Invalid("a request of this id is here already".into()));
+        self.refused(&Refusal::Invalid(
+            "a request of this id is here already".into(),
+        ));
     }
 
     pub(super) fn refused(&self, why: &Refusal) {
@@ -71,9 +73,14 @@ impl Held {
 
     pub(super) fn started(&mut self) {
         self.started = true;
-        let transfer = self.dispatched.map_or(0, |at| at.elapsed().as_micros() as u64);
+        let transfer = self
+            .dispatched
+            .map_or(0, |at| at.elapsed().as_micros() as u64);
         let prompt_tokens = self.prefilled();
-        self.say(Kind::Started(proto::Started { transfer_us: transfer, prompt_tokens }));
+        self.say(Kind::Started(proto::Started {
+            transfer_us: transfer,
+            prompt_tokens,
+        }));
     }
 
     pub(super) fn token(&mut self, token: u32, text: String, logprobs: Vec<TokenLogprob>) {
@@ -83,7 +90,11 @@ impl Held {
             logprob: l.logprob,
         };
         let logprobs = logprobs.into_iter().map(logprob).collect();
-        self.say(Kind::Token(proto::Token { token, text, logprobs }));
+        self.say(Kind::Token(proto::Token {
+            token,
+            text,
+            logprobs,
+        }));
     }
 
     pub(super) fn finished(&self, text: String, reason: FinishReason) {
@@ -91,7 +102,10 @@ impl Held {
             FinishReason::Stop => proto::FinishReason::Stop,
             FinishReason::Length => proto::FinishReason::Length,
         };
-        self.say(Kind::Finished(proto::Finished { text, reason: reason.into() }));
+        self.say(Kind::Finished(proto::Finished {
+            text,
+            reason: reason.into(),
+        }));
     }
 
     pub(super) fn failed(&self, why: &Failure) {

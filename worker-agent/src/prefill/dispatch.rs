@@ -57,7 +57,11 @@ pub(crate) async fn serve(
         }
     };
     let (name, named) = oneshot::channel();
-    if task.send(Happened::Dispatch(Box::new(asked), name)).await.is_err() {
+    if task
+        .send(Happened::Dispatch(Box::new(asked), name))
+        .await
+        .is_err()
+    {
         return;
     }
     let Ok(transfer) = named.await else { return };
@@ -118,25 +122,45 @@ fn read(
     request_id(&d.request).map_err(invalid)?;
     let theirs = d.geometry.ok_or_else(|| absent("geometry"))?;
     let geometry = KvGeometry::try_from(&theirs).map_err(invalid)?;
-    facts.engine.geometry.matches(&geometry).map_err(|e| Refusal::Mismatch(e.to_string()))?;
+    facts
+        .engine
+        .geometry
+        .matches(&geometry)
+        .map_err(|e| Refusal::Mismatch(e.to_string()))?;
     let differs = |what: &str, ours: &str, theirs: &str| {
         if ours == theirs {
             return Ok(());
         }
-        Err(Refusal::Mismatch(format!("{what} is {ours} here and {theirs} there")))
+        Err(Refusal::Mismatch(format!(
+            "{what} is {ours} here and {theirs} there"
+        )))
     };
-    differs("the model's fingerprint", &facts.engine.fingerprint, &d.fingerprint)?;
+    differs(
+        "the model's fingerprint",
+        &facts.engine.fingerprint,
+        &d.fingerprint,
+    )?;
     let target = d.target.ok_or_else(|| absent("target"))?;
     if let Some(fabric) = &facts.fabric {
-        differs("the fabric provider", &fabric.info().provider, &target.provider)?;
+        differs(
+            "the fabric provider",
+            &fabric.info().provider,
+            &target.provider,
+        )?;
     }
     let layout = ArenaLayout::new(geometry, theirs.pages);
     if layout.bytes() as u64 != target.length {
-        let why = format!("an arena of {} bytes for {} pages", target.length, theirs.pages);
+        let why = format!(
+            "an arena of {} bytes for {} pages",
+            target.length, theirs.pages
+        );
         return Err(Refusal::Invalid(why));
     }
     if d.tokens.len() < 2 || d.tokens.len() > facts.engine.context_length as usize {
-        return Err(Refusal::Invalid(format!("a prompt of {} tokens", d.tokens.len())));
+        return Err(Refusal::Invalid(format!(
+            "a prompt of {} tokens",
+            d.tokens.len()
+        )));
     }
     if let Some(token) = d.tokens.iter().find(|t| **t >= facts.engine.vocabulary) {
         return Err(Refusal::Invalid(format!("token {token}")));
@@ -148,15 +172,25 @@ fn read(
         return Err(Refusal::Invalid(format!("page {page} of {}", theirs.pages)));
     }
     let worker = WorkerId::new(d.worker).map_err(|e| Refusal::Invalid(e.to_string()))?;
-    let peer = Peer { worker, incarnation: Incarnation(d.from_incarnation) };
+    let peer = Peer {
+        worker,
+        incarnation: Incarnation(d.from_incarnation),
+    };
     let key = SlotKey::from_bits(d.slot_key).ok_or_else(|| absent("slot"))?;
     Ok(Asked {
         tokens: d.tokens.into(),
         pages: d.pages.into_iter().map(PageIndex).collect(),
         target: layout,
         key,
-        region: RemoteRegion { base: target.base, len: target.length, key: target.key },
-        to: To { peer, address: target.address.to_vec() },
+        region: RemoteRegion {
+            base: target.base,
+            len: target.length,
+            key: target.key,
+        },
+        to: To {
+            peer,
+            address: target.address.to_vec(),
+        },
         deadline: Instant::now() + Duration::from_millis(d.time_left_ms).min(LONGEST),
         replies,
     })

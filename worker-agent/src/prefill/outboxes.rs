@@ -44,7 +44,12 @@ impl Outboxes {
     }
 
     pub(super) fn take_endpoint(&mut self, endpoint: EndpointId) -> Option<Slot> {
-        let to = self.open.iter().find(|(_, slot)| slot.get() == Some(&endpoint))?.0.clone();
+        let to = self
+            .open
+            .iter()
+            .find(|(_, slot)| slot.get() == Some(&endpoint))?
+            .0
+            .clone();
         self.open.remove(&to)
     }
 }
@@ -61,7 +66,10 @@ pub(super) async fn open(
         .get_or_try_init(|| fabric.open_outbox(&to.address))
         .await
         .map_err(|e| format!("no way to {}: {e}", to.peer.worker))?;
-    fabric.open_transfer(transfer, *outbox, region).await.map_err(|e| e.to_string())
+    fabric
+        .open_transfer(transfer, *outbox, region)
+        .await
+        .map_err(|e| e.to_string())
 }
 
 /// Closes an outbox, which ends its transfers.

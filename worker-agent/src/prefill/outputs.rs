@@ -27,12 +27,26 @@ impl PrefillTask {
                 self.say(transfer, Kind::Refused(failure::refusal(&why)));
                 self.held.remove(&transfer);
             }
-            Output::Open { transfer, sequence, pages } => self.open(transfer, sequence, &pages),
-            Output::Prefill { transfer, sequence, pages } => {
-                let Some(held) = self.held.get(&transfer) else { return };
+            Output::Open {
+                transfer,
+                sequence,
+                pages,
+            } => self.open(transfer, sequence, &pages),
+            Output::Prefill {
+                transfer,
+                sequence,
+                pages,
+            } => {
+                let Some(held) = self.held.get(&transfer) else {
+                    return;
+                };
                 let tokens = Arc::clone(&held.asked.tokens);
                 self.sequences.insert(sequence, transfer);
-                self.commands.send(Command::Prefill { sequence, tokens, pages });
+                self.commands.send(Command::Prefill {
+                    sequence,
+                    tokens,
+                    pages,
+                });
             }
             Output::CancelSequence { sequence } => {
                 self.commands.send(Command::Cancel { sequence });
@@ -50,7 +64,10 @@ impl PrefillTask {
                 });
             }
             Output::Close { transfer } => {
-                let slot = self.held.get(&transfer).and_then(|h| self.outboxes.take(&h.asked.to));
+                let slot = self
+                    .held
+                    .get(&transfer)
+                    .and_then(|h| self.outboxes.take(&h.asked.to));
                 if let Some(slot) = slot {
                     tracing::warn!(?transfer, "writes do not complete: closing their outbox");
                     self.close(slot);
@@ -61,7 +78,9 @@ impl PrefillTask {
     }
 
     fn open(&mut self, transfer: TransferId, sequence: SequenceId, pages: &Arc<[PageIndex]>) {
-        let Some(held) = self.held.get_mut(&transfer) else { return };
+        let Some(held) = self.held.get_mut(&transfer) else {
+            return;
+        };
         held.sequence = Some(sequence);
         let push = Push {
             transfer,
@@ -76,8 +95,11 @@ impl PrefillTask {
             self.close(slot);
         }
         let slot = self.outboxes.slot(&to);
-        let (fabric, orders, handle) =
-            (self.fabric.clone(), self.orders.clone(), self.handle.clone());
+        let (fabric, orders, handle) = (
+            self.fabric.clone(),
+            self.orders.clone(),
+            self.handle.clone(),
+        );
         self.helpers.spawn(async move {
             let opened = outboxes::open(&fabric, &slot, &to, transfer, region).await;
             let happened = match opened {
@@ -99,7 +121,8 @@ impl PrefillTask {
 
     pub(super) fn close(&mut self, slot: Slot) {
         let fabric = self.fabric.clone();
-        self.helpers.spawn(async move { outboxes::close(&fabric, &slot).await });
+        self.helpers
+            .spawn(async move { outboxes::close(&fabric, &slot).await });
     }
 
     fn end(&mut self, transfer: TransferId, how: TransferEnd) {
@@ -125,7 +148,9 @@ impl PrefillTask {
             self.figures.transfers_failed += 1;
         }
         self.say(transfer, kind);
-        let Some(held) = self.held.remove(&transfer) else { return };
+        let Some(held) = self.held.remove(&transfer) else {
+            return;
+        };
         if let Some(sequence) = held.sequence {
             self.sequences.remove(&sequence);
         }
@@ -141,11 +166,16 @@ impl PrefillTask {
 
 impl Held {
     fn done(&self) -> proto::Done {
-        let Some(end) = &self.ended else { return proto::Done::default() };
+        let Some(end) = &self.ended else {
+            return proto::Done::default();
+        };
         let micros = |d: std::time::Duration| d.as_micros() as u64;
         let (compute, exposed) = self.computed.map_or((0, 0), |(started, computed)| {
             let last = end.last_completion.unwrap_or(computed);
-            (micros(computed - started), micros(last.saturating_duration_since(computed)))
+            (
+                micros(computed - started),
+                micros(last.saturating_duration_since(computed)),
+            )
         });
         proto::Done {
             writes: end.ended.writes,

@@ -85,7 +85,11 @@ impl DecodeAgent {
             Input::Fenced { peer } => self.fenced(&peer),
             Input::Superseded { peer } => self.fence(now, &peer, "it was restarted"),
             Input::PrefilledHere { request } => self.prefilled_here(request),
-            Input::SequenceEnded { request, which, how } => {
+            Input::SequenceEnded {
+                request,
+                which,
+                how,
+            } => {
                 self.sequence_ended(now, request, which, how);
             }
             Input::Cancel { request } => self.fail(now, request, Failure::Cancelled),
@@ -94,7 +98,13 @@ impl DecodeAgent {
     }
 
     fn reserve(&mut self, reserve: Reserve) {
-        let Reserve { request, tokens, new_tokens, prefill, deadline } = reserve;
+        let Reserve {
+            request,
+            tokens,
+            new_tokens,
+            prefill,
+            deadline,
+        } = reserve;
         let refuse = |why| Output::Refuse { request, why };
         if let Err(why) = self.may_take(request, tokens, new_tokens, prefill.as_ref()) {
             self.outputs.push_back(refuse(why));
@@ -109,7 +119,11 @@ impl DecodeAgent {
         let sequence = self.new_sequence();
         let pages = Arc::clone(lease.pages());
         let count = pages.len() as u32;
-        self.outputs.push_back(Output::Admit { request, sequence, pages: Arc::clone(&pages) });
+        self.outputs.push_back(Output::Admit {
+            request,
+            sequence,
+            pages: Arc::clone(&pages),
+        });
         let prefilled = tokens - 1;
         let mut entry = Request {
             pages: Pages::Moving,
@@ -125,19 +139,31 @@ impl DecodeAgent {
         match prefill {
             Some(peer) if prefilled > 0 => {
                 let pieces = expected_pieces(&self.limits.geometry, prefilled as usize);
-                self.outputs.push_back(Output::Arm { request, peer: peer.clone(), pieces });
+                self.outputs.push_back(Output::Arm {
+                    request,
+                    peer: peer.clone(),
+                    pieces,
+                });
                 entry.peer = Some(peer);
                 entry.pages = Pages::Arming(lease);
             }
             _ => {
                 entry.pages = Pages::Active(self.pool.activate_unexposed(lease));
-                self.outputs.push_back(Output::Reserved { request, pages: count });
+                self.outputs.push_back(Output::Reserved {
+                    request,
+                    pages: count,
+                });
                 if prefilled == 0 {
-                    self.outputs.push_back(Output::MakeReady { request, sequence });
+                    self.outputs
+                        .push_back(Output::MakeReady { request, sequence });
                 } else {
                     let sequence = self.new_sequence();
                     entry.prefill_here = Some(sequence);
-                    self.outputs.push_back(Output::PrefillHere { request, sequence, pages });
+                    self.outputs.push_back(Output::PrefillHere {
+                        request,
+                        sequence,
+                        pages,
+                    });
                 }
             }
         }
@@ -155,13 +181,20 @@ impl DecodeAgent {
             return Err(Refusal::Stopping);
         }
         if tokens == 0 || new_tokens == 0 {
-            return Err(Refusal::Invalid("a request has a token and generates one".into()));
+            return Err(Refusal::Invalid(
+                "a request has a token and generates one".into(),
+            ));
         }
         if self.requests.contains_key(&request) {
-            return Err(Refusal::Invalid(format!("request {request} is here already")));
+            return Err(Refusal::Invalid(format!(
+                "request {request} is here already"
+            )));
         }
         if self.requests.len() >= self.limits.requests {
-            return Err(Refusal::Busy(format!("{} requests are in flight", self.requests.len())));
+            return Err(Refusal::Busy(format!(
+                "{} requests are in flight",
+                self.requests.len()
+            )));
         }
         if prefill.is_some_and(|peer| self.fencing.contains(peer)) {
             return Err(Refusal::Busy("the prefill worker is being fenced".into()));
@@ -188,9 +221,20 @@ impl DecodeAgent {
                 let pages = lease.pages()[..prompt].into();
                 request.armed = Some(armed);
                 request.pages = Pages::Exposed { lease, done: false };
-                let peer = request.peer.clone().expect("a request that is armed has a writer");
-                self.outputs.push_back(Output::Reserved { request: id, pages: total });
-                self.outputs.push_back(Output::Dispatch { request: id, peer, armed, pages });
+                let peer = request
+                    .peer
+                    .clone()
+                    .expect("a request that is armed has a writer");
+                self.outputs.push_back(Output::Reserved {
+                    request: id,
+                    pages: total,
+                });
+                self.outputs.push_back(Output::Dispatch {
+                    request: id,
+                    peer,
+                    armed,
+                    pages,
+                });
             }
             Pages::ArmingInVain(lease) => {
                 self.outputs.push_back(Output::ReleaseSlot { armed });
@@ -207,7 +251,9 @@ impl DecodeAgent {
     }
 
     fn not_armed(&mut self, now: Instant, id: RequestId, reason: String) {
-        let Some(request) = self.requests.get_mut(&id) else { return };
+        let Some(request) = self.requests.get_mut(&id) else {
+            return;
+        };
         match std::mem::replace(&mut request.pages, Pages::Moving) {
             Pages::Arming(lease) | Pages::ArmingInVain(lease) => {
                 request.pages = Pages::Idle(Idle::Leased(lease));
@@ -219,7 +265,9 @@ impl DecodeAgent {
     }
 
     fn full(&mut self, id: RequestId) {
-        let Some(request) = self.requests.get_mut(&id) else { return };
+        let Some(request) = self.requests.get_mut(&id) else {
+            return;
+        };
         match std::mem::replace(&mut request.pages, Pages::Moving) {
             Pages::Exposed { lease, .. } if !request.over => {
                 // All pieces are in memory and there are no others: nobody writes here any more.
@@ -229,7 +277,10 @@ impl DecodeAgent {
                 let lease = self.pool.fill(lease);
                 request.pages = Pages::Active(self.pool.activate(lease));
                 if let Some(sequence) = request.decode {
-                    self.outputs.push_back(Output::MakeReady { request: id, sequence });
+                    self.outputs.push_back(Output::MakeReady {
+                        request: id,
+                        sequence,
+                    });
                 }
             }
             other => request.pages = other,
@@ -237,7 +288,9 @@ impl DecodeAgent {
     }
 
     fn writer_gone(&mut self, now: Instant, id: RequestId, how: WriterEnd) {
-        let Some(request) = self.requests.get_mut(&id) else { return };
+        let Some(request) = self.requests.get_mut(&id) else {
+            return;
+        };
         match std::mem::replace(&mut request.pages, Pages::Moving) {
             Pages::Exposed { lease, .. } => {
                 if how == WriterEnd::Done {
@@ -268,11 +321,18 @@ impl DecodeAgent {
     }
 
     fn writer_lost(&mut self, now: Instant, id: RequestId, why: &str) {
-        let Some(request) = self.requests.get(&id) else { return };
-        if !matches!(request.pages, Pages::Exposed { done: false, .. } | Pages::Draining(_)) {
+        let Some(request) = self.requests.get(&id) else {
+            return;
+        };
+        if !matches!(
+            request.pages,
+            Pages::Exposed { done: false, .. } | Pages::Draining(_)
+        ) {
             return;
         }
-        let Some(peer) = request.peer.clone() else { return };
+        let Some(peer) = request.peer.clone() else {
+            return;
+        };
         self.fence(now, &peer, why);
     }
 
@@ -282,10 +342,16 @@ impl DecodeAgent {
             self.outputs.push_back(Output::Fence { peer: peer.clone() });
         }
         let theirs = |r: &Request| r.peer.as_ref() == Some(peer);
-        let ids: Vec<RequestId> =
-            self.requests.iter().filter(|(_, r)| theirs(r)).map(|(id, _)| *id).collect();
+        let ids: Vec<RequestId> = self
+            .requests
+            .iter()
+            .filter(|(_, r)| theirs(r))
+            .map(|(id, _)| *id)
+            .collect();
         for id in ids {
-            let Some(request) = self.requests.get_mut(&id) else { continue };
+            let Some(request) = self.requests.get_mut(&id) else {
+                continue;
+            };
             request.drain_by = None;
             let (pages, lost) = match std::mem::replace(&mut request.pages, Pages::Moving) {
                 Pages::Exposed { lease, done: false } => {
@@ -313,7 +379,9 @@ impl DecodeAgent {
             .map(|(id, _)| *id)
             .collect();
         for id in ids {
-            let Some(request) = self.requests.get_mut(&id) else { continue };
+            let Some(request) = self.requests.get_mut(&id) else {
+                continue;
+            };
             match std::mem::replace(&mut request.pages, Pages::Moving) {
                 Pages::Quarantined(lease) => {
                     request.pages = Pages::Idle(Idle::Fenced(lease));
@@ -325,20 +393,27 @@ impl DecodeAgent {
     }
 
     fn prefilled_here(&mut self, id: RequestId) {
-        let Some(request) = self.requests.get_mut(&id) else { return };
+        let Some(request) = self.requests.get_mut(&id) else {
+            return;
+        };
         if request.prefill_here.take().is_none() {
             return;
         }
         match request.decode {
             Some(sequence) if !request.over => {
-                self.outputs.push_back(Output::MakeReady { request: id, sequence });
+                self.outputs.push_back(Output::MakeReady {
+                    request: id,
+                    sequence,
+                });
             }
             _ => self.settle(id),
         }
     }
 
     fn sequence_ended(&mut self, now: Instant, id: RequestId, which: Which, how: SequenceEnd) {
-        let Some(request) = self.requests.get_mut(&id) else { return };
+        let Some(request) = self.requests.get_mut(&id) else {
+            return;
+        };
         match which {
             Which::Decode => request.decode = None,
             Which::Prefill => request.prefill_here = None,
@@ -355,7 +430,9 @@ impl DecodeAgent {
     /// Ends a request that has no answer: tells the gateway, and asks everybody who holds something
     /// of it to let go.
     fn fail(&mut self, now: Instant, id: RequestId, why: Failure) {
-        let Some(request) = self.requests.get_mut(&id) else { return };
+        let Some(request) = self.requests.get_mut(&id) else {
+            return;
+        };
         if request.over {
             return;
         }
@@ -371,7 +448,8 @@ impl DecodeAgent {
             }
             Pages::Exposed { lease, done: false } => {
                 request.drain_by = Some(now + self.limits.drain_timeout);
-                self.outputs.push_back(Output::CancelPrefill { request: id });
+                self.outputs
+                    .push_back(Output::CancelPrefill { request: id });
                 Pages::Draining(self.pool.drain(lease))
             }
             other => other,
@@ -381,12 +459,16 @@ impl DecodeAgent {
 
     /// Frees the request if nobody can touch its pages any more.
     fn settle(&mut self, id: RequestId) {
-        let Some(request) = self.requests.get(&id) else { return };
+        let Some(request) = self.requests.get(&id) else {
+            return;
+        };
         let untouched = matches!(request.pages, Pages::Idle(_) | Pages::Active(_));
         if !(request.over && request.engine_gone() && untouched) {
             return;
         }
-        let Some(request) = self.requests.remove(&id) else { return };
+        let Some(request) = self.requests.remove(&id) else {
+            return;
+        };
         if let Some(armed) = request.armed {
             self.outputs.push_back(Output::ReleaseSlot { armed });
         }
@@ -399,7 +481,11 @@ impl DecodeAgent {
         }
         self.outputs.push_back(Output::Gone { request: id });
         if self.requests.is_empty() {
-            assert_eq!(self.pages().of(PageState::Free), self.pool.total(), "no page was lost");
+            assert_eq!(
+                self.pages().of(PageState::Free),
+                self.pool.total(),
+                "no page was lost"
+            );
         }
     }
 
@@ -411,7 +497,9 @@ impl DecodeAgent {
             .map(|(id, _)| *id)
             .collect();
         for id in due {
-            let Some(request) = self.requests.get(&id) else { continue };
+            let Some(request) = self.requests.get(&id) else {
+                continue;
+            };
             if request.drain_by.is_some_and(|at| at <= now) {
                 if let Some(peer) = request.peer.clone() {
                     self.fence(now, &peer, "it did not confirm that it writes no more");

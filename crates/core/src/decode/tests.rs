@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::EndpointId;
 use crate::geometry::KvDtype;
-use crate::lease::PageState;
 use crate::immediate::SlotKey;
+use crate::lease::PageState;
 use crate::ledger::InboundLedger;
 
 const LIMITS: DecodeLimits = DecodeLimits {
@@ -26,7 +26,10 @@ const LIMITS: DecodeLimits = DecodeLimits {
 };
 
 fn peer(n: u64) -> Peer {
-    Peer { worker: WorkerId::new("p").unwrap(), incarnation: Incarnation(n) }
+    Peer {
+        worker: WorkerId::new("p").unwrap(),
+        incarnation: Incarnation(n),
+    }
 }
 
 fn id(n: u128) -> RequestId {
@@ -52,14 +55,22 @@ fn outputs(agent: &mut DecodeAgent) -> Vec<Output> {
 }
 
 fn armed(n: u16) -> Armed {
-    Armed { key: SlotKey::new(n, 1) }
+    Armed {
+        key: SlotKey::new(n, 1),
+    }
 }
 
 /// An agent whose request 1 has been dispatched to peer 0.
 fn dispatched() -> DecodeAgent {
     let mut agent = DecodeAgent::new(LIMITS);
     agent.handle(at(0), reserve(1, 9, Some(peer(0))));
-    agent.handle(at(0), Input::Armed { request: id(1), armed: armed(0) });
+    agent.handle(
+        at(0),
+        Input::Armed {
+            request: id(1),
+            armed: armed(0),
+        },
+    );
     outputs(&mut agent);
     agent
 }
@@ -71,12 +82,31 @@ fn a_request_is_dispatched_only_when_its_counter_is_armed() {
     let out = outputs(&mut agent);
     assert!(matches!(out[0], Output::Admit { .. }));
     // 8 prefilled tokens are 2 pages in 2 layers.
-    assert_eq!(out[1], Output::Arm { request: id(1), peer: peer(0), pieces: 4 });
+    assert_eq!(
+        out[1],
+        Output::Arm {
+            request: id(1),
+            peer: peer(0),
+            pieces: 4
+        }
+    );
     assert_eq!(out.len(), 2);
     assert_eq!(agent.pages().of(PageState::Leased), 3);
-    agent.handle(at(0), Input::Armed { request: id(1), armed: armed(0) });
+    agent.handle(
+        at(0),
+        Input::Armed {
+            request: id(1),
+            armed: armed(0),
+        },
+    );
     let out = outputs(&mut agent);
-    assert_eq!(out[0], Output::Reserved { request: id(1), pages: 3 });
+    assert_eq!(
+        out[0],
+        Output::Reserved {
+            request: id(1),
+            pages: 3
+        }
+    );
     assert!(matches!(&out[1], Output::Dispatch { pages, .. } if pages.len() == 2));
     assert_eq!(agent.pages().of(PageState::Exposed), 3);
 }
@@ -84,14 +114,27 @@ fn a_request_is_dispatched_only_when_its_counter_is_armed() {
 #[test]
 fn decoding_starts_when_the_count_is_full_and_pages_return_at_the_end() {
     let mut agent = dispatched();
-    agent.handle(at(1), Input::WriterGone { request: id(1), how: WriterEnd::Done });
+    agent.handle(
+        at(1),
+        Input::WriterGone {
+            request: id(1),
+            how: WriterEnd::Done,
+        },
+    );
     assert_eq!(outputs(&mut agent), []);
     agent.handle(at(1), Input::Full { request: id(1) });
     let out = outputs(&mut agent);
     assert_eq!(out[0], Output::ReleaseSlot { armed: armed(0) });
     assert!(matches!(out[1], Output::MakeReady { .. }));
     let how = SequenceEnd::Finished;
-    agent.handle(at(2), Input::SequenceEnded { request: id(1), which: Which::Decode, how });
+    agent.handle(
+        at(2),
+        Input::SequenceEnded {
+            request: id(1),
+            which: Which::Decode,
+            how,
+        },
+    );
     assert_eq!(outputs(&mut agent), [Output::Gone { request: id(1) }]);
     assert_eq!(agent.pages().of(PageState::Free), 12);
 }
@@ -103,15 +146,25 @@ fn a_cancelled_request_keeps_its_pages_until_writer_and_engine_have_confirmed() 
         agent.handle(at(1), Input::Cancel { request: id(1) });
         let out = outputs(&mut agent);
         assert!(out.contains(&Output::CancelPrefill { request: id(1) }));
-        assert!(out.contains(&Output::Fail { request: id(1), why: Failure::Cancelled }));
+        assert!(out.contains(&Output::Fail {
+            request: id(1),
+            why: Failure::Cancelled
+        }));
         assert_eq!(agent.pages().of(PageState::Draining), 3);
         let engine = Input::SequenceEnded {
             request: id(1),
             which: Which::Decode,
             how: SequenceEnd::Cancelled,
         };
-        let writer = Input::WriterGone { request: id(1), how: WriterEnd::Drained };
-        let (first, second) = if engine_first { (engine, writer) } else { (writer, engine) };
+        let writer = Input::WriterGone {
+            request: id(1),
+            how: WriterEnd::Drained,
+        };
+        let (first, second) = if engine_first {
+            (engine, writer)
+        } else {
+            (writer, engine)
+        };
         agent.handle(at(2), first);
         assert_eq!(agent.pages().of(PageState::Free), 9);
         assert_eq!(outputs(&mut agent), []);
@@ -134,18 +187,46 @@ fn a_full_count_of_a_cancelled_request_starts_nothing_and_frees_nothing() {
 #[test]
 fn a_lost_writer_is_fenced_before_its_pages_return() {
     let mut agent = dispatched();
-    agent.handle(at(1), Input::WriterLost { request: id(1), why: "gone".into() });
+    agent.handle(
+        at(1),
+        Input::WriterLost {
+            request: id(1),
+            why: "gone".into(),
+        },
+    );
     let out = outputs(&mut agent);
     assert!(out.contains(&Output::Fence { peer: peer(0) }));
-    assert!(out.contains(&Output::Fail { request: id(1), why: Failure::PrefillLost("gone".into()) }));
+    assert!(out.contains(&Output::Fail {
+        request: id(1),
+        why: Failure::PrefillLost("gone".into())
+    }));
     assert_eq!(agent.pages().of(PageState::Quarantined), 3);
     let how = SequenceEnd::Cancelled;
-    agent.handle(at(2), Input::SequenceEnded { request: id(1), which: Which::Decode, how });
+    agent.handle(
+        at(2),
+        Input::SequenceEnded {
+            request: id(1),
+            which: Which::Decode,
+            how,
+        },
+    );
     // A late word of the writer frees nothing: only the fence does.
-    agent.handle(at(2), Input::WriterGone { request: id(1), how: WriterEnd::Drained });
+    agent.handle(
+        at(2),
+        Input::WriterGone {
+            request: id(1),
+            how: WriterEnd::Drained,
+        },
+    );
     assert_eq!(agent.pages().of(PageState::Quarantined), 3);
     agent.handle(at(2), reserve(2, 9, Some(peer(0))));
-    assert!(matches!(outputs(&mut agent)[0], Output::Refuse { why: Refusal::Busy(_), .. }));
+    assert!(matches!(
+        outputs(&mut agent)[0],
+        Output::Refuse {
+            why: Refusal::Busy(_),
+            ..
+        }
+    ));
     agent.handle(at(3), Input::Fenced { peer: peer(0) });
     assert_eq!(agent.pages().of(PageState::Free), 12);
 }
@@ -166,13 +247,31 @@ fn a_writer_that_does_not_confirm_is_fenced_after_the_drain_timeout() {
 fn a_fence_fails_what_waits_at_the_same_endpoint_and_nothing_else() {
     let mut agent = dispatched();
     agent.handle(at(0), reserve(2, 9, Some(peer(1))));
-    agent.handle(at(0), Input::Armed { request: id(2), armed: armed(1) });
+    agent.handle(
+        at(0),
+        Input::Armed {
+            request: id(2),
+            armed: armed(1),
+        },
+    );
     agent.handle(at(0), reserve(3, 9, Some(peer(0))));
     outputs(&mut agent);
-    agent.handle(at(1), Input::WriterLost { request: id(1), why: "gone".into() });
+    agent.handle(
+        at(1),
+        Input::WriterLost {
+            request: id(1),
+            why: "gone".into(),
+        },
+    );
     let failed: Vec<_> = outputs(&mut agent)
         .into_iter()
-        .filter_map(|o| if let Output::Fail { request, .. } = o { Some(request) } else { None })
+        .filter_map(|o| {
+            if let Output::Fail { request, .. } = o {
+                Some(request)
+            } else {
+                None
+            }
+        })
         .collect();
     assert_eq!(failed, [id(1), id(3)]);
     assert_eq!(agent.pages().of(PageState::Exposed), 3);
@@ -183,7 +282,10 @@ fn every_request_ends_by_its_deadline() {
     let mut agent = dispatched();
     agent.handle(at(1000), Input::Tick);
     let why = Failure::Deadline("before all pages had arrived");
-    assert!(outputs(&mut agent).contains(&Output::Fail { request: id(1), why }));
+    assert!(outputs(&mut agent).contains(&Output::Fail {
+        request: id(1),
+        why
+    }));
 }
 
 #[test]
@@ -209,8 +311,20 @@ fn too_large_and_full_are_two_refusals() {
     agent.handle(at(0), reserve(2, 60, Some(peer(0))));
     agent.handle(at(0), reserve(3, 40, Some(peer(0))));
     let out = outputs(&mut agent);
-    assert!(matches!(&out[0], Output::Refuse { why: Refusal::NeverFits(_), .. }));
-    assert!(matches!(&out[1], Output::Refuse { why: Refusal::NoRoom(_), .. }));
+    assert!(matches!(
+        &out[0],
+        Output::Refuse {
+            why: Refusal::NeverFits(_),
+            ..
+        }
+    ));
+    assert!(matches!(
+        &out[1],
+        Output::Refuse {
+            why: Refusal::NoRoom(_),
+            ..
+        }
+    ));
 }
 
 /// Everybody around the agent, and what each of them may still do.
@@ -235,25 +349,48 @@ impl World {
             Output::Refuse { request, .. } | Output::Fail { request, .. } => {
                 *self.ended.entry(request).or_default() += 1;
             }
-            Output::Admit { request, sequence, pages } => {
+            Output::Admit {
+                request,
+                sequence,
+                pages,
+            } => {
                 let pages: BTreeSet<_> = pages.iter().copied().collect();
                 let foreign = self.writers.values().all(|(_, _, w)| w.is_disjoint(&pages))
-                    && self.engine.values().all(|(_, _, e, _)| e.is_disjoint(&pages));
+                    && self
+                        .engine
+                        .values()
+                        .all(|(_, _, e, _)| e.is_disjoint(&pages));
                 assert!(foreign, "a leased page is nobody else's");
-                self.engine.insert(sequence, (request, Which::Decode, pages, false));
+                self.engine
+                    .insert(sequence, (request, Which::Decode, pages, false));
             }
-            Output::PrefillHere { request, sequence, pages } => {
+            Output::PrefillHere {
+                request,
+                sequence,
+                pages,
+            } => {
                 let pages = pages.iter().copied().collect();
-                self.engine.insert(sequence, (request, Which::Prefill, pages, true));
+                self.engine
+                    .insert(sequence, (request, Which::Prefill, pages, true));
             }
-            Output::Arm { request, pieces, .. } => self.arming.push((request, pieces)),
-            Output::Dispatch { request, peer, armed, pages } => {
+            Output::Arm {
+                request, pieces, ..
+            } => self.arming.push((request, pieces)),
+            Output::Dispatch {
+                request,
+                peer,
+                armed,
+                pages,
+            } => {
                 let pages = pages.iter().copied().collect();
                 self.writers.insert(request, (peer, armed, pages));
             }
             Output::MakeReady { sequence, request } => {
                 assert!(!self.writers.contains_key(&request), "I1: no early decode");
-                self.engine.get_mut(&sequence).expect("an admitted sequence").3 = true;
+                self.engine
+                    .get_mut(&sequence)
+                    .expect("an admitted sequence")
+                    .3 = true;
             }
             Output::ReleaseSlot { armed } => {
                 assert!(self.slots.remove(&armed.key), "a slot is released once");
@@ -293,9 +430,17 @@ impl World {
     fn arm(&mut self, pick: usize) -> Input {
         let (request, pieces) = self.arming.remove(pick % self.arming.len());
         if pick.is_multiple_of(5) {
-            return Input::NotArmed { request, reason: "no endpoint".into() };
+            return Input::NotArmed {
+                request,
+                reason: "no endpoint".into(),
+            };
         }
-        let armed = self.ledger.as_mut().unwrap().arm(EndpointId(0), pieces).unwrap();
+        let armed = self
+            .ledger
+            .as_mut()
+            .unwrap()
+            .arm(EndpointId(0), pieces)
+            .unwrap();
         self.slots.insert(armed.key);
         Input::Armed { request, armed }
     }
@@ -304,7 +449,12 @@ impl World {
         let request = *self.writers.keys().nth(pick % self.writers.len()).unwrap();
         match pick / 8 % 6 {
             // A broken connection stops nobody from writing.
-            0 => return Input::WriterLost { request, why: "gone".into() },
+            0 => {
+                return Input::WriterLost {
+                    request,
+                    why: "gone".into(),
+                };
+            }
             1 => return Input::Overfull { request },
             _ => {}
         }
@@ -312,9 +462,18 @@ impl World {
         let refusal = Refusal::Busy("full".into());
         match pick / 8 % 6 {
             2 => Input::Full { request },
-            3 => Input::WriterGone { request, how: WriterEnd::Drained },
-            4 => Input::WriterGone { request, how: WriterEnd::Refused(refusal) },
-            _ => Input::WriterGone { request, how: WriterEnd::Failed("NIC".into()) },
+            3 => Input::WriterGone {
+                request,
+                how: WriterEnd::Drained,
+            },
+            4 => Input::WriterGone {
+                request,
+                how: WriterEnd::Refused(refusal),
+            },
+            _ => Input::WriterGone {
+                request,
+                how: WriterEnd::Failed("NIC".into()),
+            },
         }
     }
 
@@ -330,7 +489,11 @@ impl World {
             1 => SequenceEnd::Failed("NaN".into()),
             _ => SequenceEnd::Cancelled,
         };
-        Input::SequenceEnded { request, which, how }
+        Input::SequenceEnded {
+            request,
+            which,
+            how,
+        }
     }
 }
 

@@ -10,27 +10,48 @@ struct First;
 
 impl Policy for First {
     fn choose(&mut self, _: Stage, _: &[&Worker], _: &RequestFacts) -> Choice {
-        Choice { index: 0, why: "first".into() }
+        Choice {
+            index: 0,
+            why: "first".into(),
+        }
     }
 }
 
 fn free(sequence: u64, free_pages: u32) -> WorkerLoad {
-    WorkerLoad { sequence, free_pages, ..WorkerLoad::default() }
+    WorkerLoad {
+        sequence,
+        free_pages,
+        ..WorkerLoad::default()
+    }
 }
 
 fn door() -> FrontDoor<First> {
-    let limits = DoorLimits { queue: 2, retry_after: Duration::from_secs(1) };
+    let limits = DoorLimits {
+        queue: 2,
+        retry_after: Duration::from_secs(1),
+    };
     let mut door = FrontDoor::new(limits, First);
-    door.join(worker("p", WorkerRole::Prefill), free(1, 16)).unwrap();
-    door.join(worker("d", WorkerRole::Decode), free(1, 16)).unwrap();
+    door.join(worker("p", WorkerRole::Prefill), free(1, 16))
+        .unwrap();
+    door.join(worker("d", WorkerRole::Decode), free(1, 16))
+        .unwrap();
     door
 }
 
 /// A request of `pages` pages.
 fn submit(door: &mut FrontDoor<First>, n: u128, pages: u32) -> Vec<Output> {
-    let facts =
-        RequestFacts { request: RequestId(n), prompt_tokens: pages * 4 - 1, new_tokens: 2 };
-    door.handle(Instant::ZERO, Input::Submit { facts, deadline: Instant::from_millis(100) });
+    let facts = RequestFacts {
+        request: RequestId(n),
+        prompt_tokens: pages * 4 - 1,
+        new_tokens: 2,
+    };
+    door.handle(
+        Instant::ZERO,
+        Input::Submit {
+            facts,
+            deadline: Instant::from_millis(100),
+        },
+    );
     outputs(door)
 }
 
@@ -45,13 +66,23 @@ fn tell(door: &mut FrontDoor<First>, input: Input) -> Vec<Output> {
 
 fn report(worker: &str, load: WorkerLoad) -> Input {
     let worker = WorkerId::new(worker).unwrap();
-    Input::Report { worker, incarnation: Incarnation(1), load }
+    Input::Report {
+        worker,
+        incarnation: Incarnation(1),
+        load,
+    }
 }
 
 fn asked(outputs: &[Output]) -> Vec<u128> {
     outputs
         .iter()
-        .filter_map(|o| if let Output::Ask { request, .. } = o { Some(request.0) } else { None })
+        .filter_map(|o| {
+            if let Output::Ask { request, .. } = o {
+                Some(request.0)
+            } else {
+                None
+            }
+        })
         .collect()
 }
 
@@ -62,14 +93,27 @@ fn a_request_waits_until_a_decode_worker_has_room_for_all_of_it() {
     // Ten pages are picked: a second request of ten waits, though no report says so yet.
     assert_eq!(asked(&submit(&mut door, 2, 10)), []);
     assert_eq!(door.waiting(), 1);
-    assert_eq!(asked(&tell(&mut door, Input::Ended { request: RequestId(1) })), [2]);
+    assert_eq!(
+        asked(&tell(
+            &mut door,
+            Input::Ended {
+                request: RequestId(1)
+            }
+        )),
+        [2]
+    );
 }
 
 #[test]
 fn picked_pages_are_counted_once_when_the_worker_reports_them() {
     let mut door = door();
     submit(&mut door, 1, 10);
-    tell(&mut door, Input::Reserved { request: RequestId(1) });
+    tell(
+        &mut door,
+        Input::Reserved {
+            request: RequestId(1),
+        },
+    );
     tell(&mut door, report("d", free(2, 6)));
     let d = door.fleet().get(&WorkerId::new("d").unwrap()).unwrap();
     assert_eq!((d.free_pages(), d.picked_pages), (6, 0));
@@ -80,8 +124,11 @@ fn picked_pages_are_counted_once_when_the_worker_reports_them() {
 fn a_worker_that_refused_for_room_is_asked_again_after_its_next_report() {
     let mut door = door();
     submit(&mut door, 1, 10);
-    let refused =
-        Input::Refused { request: RequestId(1), again: Again::WhenRoom, message: String::new() };
+    let refused = Input::Refused {
+        request: RequestId(1),
+        again: Again::WhenRoom,
+        message: String::new(),
+    };
     assert_eq!(asked(&tell(&mut door, refused)), []);
     assert_eq!(asked(&tell(&mut door, report("d", free(2, 10)))), [1]);
 }
@@ -104,20 +151,41 @@ fn a_pair_that_keeps_refusing_is_not_tried_for_ever() {
     }
     assert_eq!(tries, MAX_TRIES);
     let why = Rejection::Refused("busy".into());
-    assert_eq!(out, [Output::Reject { request: RequestId(1), why }]);
+    assert_eq!(
+        out,
+        [Output::Reject {
+            request: RequestId(1),
+            why
+        }]
+    );
     assert_eq!(door.in_flight(), 0);
 }
 
 #[test]
 fn what_can_never_fit_is_refused_at_once_and_what_must_wait_waits_in_a_bounded_queue() {
     let mut door = door();
-    let why = Rejection::NeverFits { needed: 17, most: 16 };
-    assert_eq!(submit(&mut door, 1, 17), [Output::Reject { request: RequestId(1), why }]);
+    let why = Rejection::NeverFits {
+        needed: 17,
+        most: 16,
+    };
+    assert_eq!(
+        submit(&mut door, 1, 17),
+        [Output::Reject {
+            request: RequestId(1),
+            why
+        }]
+    );
     submit(&mut door, 2, 16);
     assert_eq!(submit(&mut door, 3, 1), []);
     assert_eq!(submit(&mut door, 4, 1), []);
     let why = Rejection::QueueFull { waiting: 2 };
-    assert_eq!(submit(&mut door, 5, 1), [Output::Reject { request: RequestId(5), why }]);
+    assert_eq!(
+        submit(&mut door, 5, 1),
+        [Output::Reject {
+            request: RequestId(5),
+            why
+        }]
+    );
 }
 
 #[test]
@@ -128,7 +196,13 @@ fn a_waiting_request_is_turned_away_at_its_deadline() {
     assert_eq!(door.deadline(), Some(Instant::from_millis(100)));
     door.handle(Instant::from_millis(100), Input::Tick);
     let why = Rejection::Waited;
-    assert_eq!(outputs(&mut door), [Output::Reject { request: RequestId(2), why }]);
+    assert_eq!(
+        outputs(&mut door),
+        [Output::Reject {
+            request: RequestId(2),
+            why
+        }]
+    );
     assert_eq!(door.in_flight(), 1);
 }
 
@@ -137,22 +211,53 @@ fn without_a_worker_of_each_role_everybody_is_turned_away_at_once() {
     let mut door = door();
     submit(&mut door, 1, 16);
     submit(&mut door, 2, 16);
-    let left = |w| Input::Left { worker: WorkerId::new(w).unwrap(), incarnation: Incarnation(1) };
+    let left = |w| Input::Left {
+        worker: WorkerId::new(w).unwrap(),
+        incarnation: Incarnation(1),
+    };
     let out = tell(&mut door, left("p"));
     let why = Rejection::NoWorker("prefill");
-    assert_eq!(out, [Output::Reject { request: RequestId(2), why: why.clone() }]);
-    assert_eq!(submit(&mut door, 3, 1), [Output::Reject { request: RequestId(3), why }]);
+    assert_eq!(
+        out,
+        [Output::Reject {
+            request: RequestId(2),
+            why: why.clone()
+        }]
+    );
+    assert_eq!(
+        submit(&mut door, 3, 1),
+        [Output::Reject {
+            request: RequestId(3),
+            why
+        }]
+    );
     assert!(!door.ready());
     tell(&mut door, left("d"));
     let why = Rejection::NoWorker("decode");
-    assert_eq!(submit(&mut door, 4, 1), [Output::Reject { request: RequestId(4), why }]);
+    assert_eq!(
+        submit(&mut door, 4, 1),
+        [Output::Reject {
+            request: RequestId(4),
+            why
+        }]
+    );
 }
 
 #[test]
 fn a_worker_that_does_both_needs_no_second_one() {
-    let limits = DoorLimits { queue: 2, retry_after: Duration::from_secs(1) };
+    let limits = DoorLimits {
+        queue: 2,
+        retry_after: Duration::from_secs(1),
+    };
     let mut door = FrontDoor::new(limits, First);
-    door.join(worker("both", WorkerRole::Both), free(1, 16)).unwrap();
+    door.join(worker("both", WorkerRole::Both), free(1, 16))
+        .unwrap();
     let out = submit(&mut door, 1, 2);
-    assert!(matches!(&out[0], Output::Ask { pair: Pair { prefill: None, .. }, .. }));
+    assert!(matches!(
+        &out[0],
+        Output::Ask {
+            pair: Pair { prefill: None, .. },
+            ..
+        }
+    ));
 }

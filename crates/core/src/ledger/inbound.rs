@@ -87,7 +87,12 @@ impl InboundLedger {
     pub fn new(slots: u16) -> Self {
         assert!(slots > 0 && slots <= SLOTS);
         Self {
-            slots: (0..slots).map(|_| Slot { generation: 0, count: None }).collect(),
+            slots: (0..slots)
+                .map(|_| Slot {
+                    generation: 0,
+                    count: None,
+                })
+                .collect(),
             free: (0..slots).collect(),
         }
     }
@@ -103,8 +108,14 @@ impl InboundLedger {
         let entry = &mut self.slots[usize::from(slot)];
         assert!(entry.count.is_none(), "a free slot counts for nobody");
         entry.generation = entry.generation.wrapping_add(1);
-        entry.count = Some(Count { endpoint, expected, received: 0 });
-        Ok(Armed { key: SlotKey::new(slot, entry.generation) })
+        entry.count = Some(Count {
+            endpoint,
+            expected,
+            received: 0,
+        });
+        Ok(Armed {
+            key: SlotKey::new(slot, entry.generation),
+        })
     }
 
     /// Counts one immediate that came in at `endpoint`.
@@ -116,7 +127,9 @@ impl InboundLedger {
         if slot.generation != key.generation() {
             return Counted::Stale(Stale::Generation);
         }
-        let Some(count) = slot.count.as_mut() else { return Counted::Stale(Stale::Unarmed) };
+        let Some(count) = slot.count.as_mut() else {
+            return Counted::Stale(Stale::Unarmed);
+        };
         if count.endpoint != endpoint {
             return Counted::Stale(Stale::Endpoint);
         }
@@ -173,11 +186,17 @@ mod tests {
         let armed = ledger.arm(P0, 6).unwrap();
         assert_eq!(
             ledger.count(P0, imm(armed, 3)),
-            Counted::Partial { received: 3, expected: 6 }
+            Counted::Partial {
+                received: 3,
+                expected: 6
+            }
         );
         assert_eq!(
             ledger.count(P0, imm(armed, 1)),
-            Counted::Partial { received: 4, expected: 6 }
+            Counted::Partial {
+                received: 4,
+                expected: 6
+            }
         );
         assert_eq!(ledger.count(P0, imm(armed, 2)), Counted::Full);
     }
@@ -187,9 +206,15 @@ mod tests {
         let mut ledger = InboundLedger::new(1);
         let first = ledger.arm(P0, 2).unwrap();
         ledger.release(first);
-        assert_eq!(ledger.count(P0, imm(first, 1)), Counted::Stale(Stale::Unarmed));
+        assert_eq!(
+            ledger.count(P0, imm(first, 1)),
+            Counted::Stale(Stale::Unarmed)
+        );
         let second = ledger.arm(P0, 2).unwrap();
-        assert_eq!(ledger.count(P0, imm(first, 1)), Counted::Stale(Stale::Generation));
+        assert_eq!(
+            ledger.count(P0, imm(first, 1)),
+            Counted::Stale(Stale::Generation)
+        );
         assert_eq!(ledger.progress(second), Some((0, 2)));
     }
 
@@ -197,7 +222,10 @@ mod tests {
     fn an_immediate_counts_only_at_the_endpoint_of_its_peer() {
         let mut ledger = InboundLedger::new(1);
         let armed = ledger.arm(P0, 1).unwrap();
-        assert_eq!(ledger.count(P1, imm(armed, 1)), Counted::Stale(Stale::Endpoint));
+        assert_eq!(
+            ledger.count(P1, imm(armed, 1)),
+            Counted::Stale(Stale::Endpoint)
+        );
         assert_eq!(ledger.count(P0, imm(armed, 1)), Counted::Full);
     }
 
@@ -207,7 +235,10 @@ mod tests {
         let armed = ledger.arm(P0, 3).unwrap();
         assert_eq!(
             ledger.count(P0, imm(armed, 4)),
-            Counted::Overfull { received: 4, expected: 3 }
+            Counted::Overfull {
+                received: 4,
+                expected: 3
+            }
         );
     }
 

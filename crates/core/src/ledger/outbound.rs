@@ -106,7 +106,10 @@ impl OutboundLedger {
     /// # Panics
     /// Where nothing of that transfer is in flight.
     pub fn completed(&mut self, transfer: TransferId, ok: bool) -> Option<Ended> {
-        let entry = self.transfers.get_mut(&transfer).expect("a completion of an open transfer");
+        let entry = self
+            .transfers
+            .get_mut(&transfer)
+            .expect("a completion of an open transfer");
         assert!(entry.outstanding > 0, "a completion that was never posted");
         entry.outstanding -= 1;
         if !ok {
@@ -176,7 +179,12 @@ impl OutboundLedger {
         }
         let entry = self.transfers.remove(&transfer)?;
         let complete = !entry.failed && entry.posting == Posting::Sealed;
-        Some(Ended { transfer, complete, writes: entry.writes, bytes: entry.bytes })
+        Some(Ended {
+            transfer,
+            complete,
+            writes: entry.writes,
+            bytes: entry.bytes,
+        })
     }
 }
 
@@ -198,7 +206,12 @@ mod tests {
         let mut ledger = open();
         ledger.post(T, 10).unwrap();
         assert_eq!(ledger.completed(T, true), None);
-        let end = Ended { transfer: T, complete: true, writes: 1, bytes: 10 };
+        let end = Ended {
+            transfer: T,
+            complete: true,
+            writes: 1,
+            bytes: 10,
+        };
         assert_eq!(ledger.seal(T), Some(end));
 
         let mut ledger = open();
@@ -216,7 +229,12 @@ mod tests {
         assert_eq!(ledger.stop(T), None);
         assert_eq!(ledger.post(T, 10), Err(Refused::Stopped));
         assert_eq!(ledger.completed(T, true), None);
-        let end = Ended { transfer: T, complete: false, writes: 2, bytes: 20 };
+        let end = Ended {
+            transfer: T,
+            complete: false,
+            writes: 2,
+            bytes: 20,
+        };
         assert_eq!(ledger.completed(T, true), Some(end));
         assert_eq!(ledger.post(T, 10), Err(Refused::Unknown));
     }

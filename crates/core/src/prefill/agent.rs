@@ -98,7 +98,11 @@ impl PrefillAgent {
     #[must_use]
     pub fn queued_tokens(&self) -> u64 {
         let waiting = self.queue.iter().map(|w| u64::from(w.tokens));
-        let running = self.transfers.values().filter(|t| t.engine).map(|t| u64::from(t.tokens));
+        let running = self
+            .transfers
+            .values()
+            .filter(|t| t.engine)
+            .map(|t| u64::from(t.tokens));
         waiting.chain(running).sum()
     }
 
@@ -123,7 +127,11 @@ impl PrefillAgent {
     /// Something happened. What comes late, for a transfer that has ended, is ignored.
     pub fn handle(&mut self, now: Instant, input: Input) {
         match input {
-            Input::Dispatch { transfer, tokens, deadline } => {
+            Input::Dispatch {
+                transfer,
+                tokens,
+                deadline,
+            } => {
                 self.dispatch(transfer, tokens, deadline);
             }
             Input::Opened { transfer } => self.opened(now, transfer),
@@ -137,7 +145,12 @@ impl PrefillAgent {
             }
             Input::SequenceEnded { transfer, how } => self.sequence_ended(now, transfer, how),
             Input::WatchStopped { transfer } => self.watch_stopped(transfer),
-            Input::Drained { transfer, complete, settled, error } => {
+            Input::Drained {
+                transfer,
+                complete,
+                settled,
+                error,
+            } => {
                 if !settled && let Some(t) = self.transfers.get_mut(&transfer) {
                     t.unsettled = true;
                 }
@@ -159,9 +172,18 @@ impl PrefillAgent {
         let why = if self.stopping {
             Some(Refusal::Stopping)
         } else if pages > self.pool.total() {
-            Some(NoLease::NeverFits { asked: pages, total: self.pool.total() }.into())
+            Some(
+                NoLease::NeverFits {
+                    asked: pages,
+                    total: self.pool.total(),
+                }
+                .into(),
+            )
         } else if self.queue.len() >= self.limits.queue {
-            Some(Refusal::Busy(format!("{} prompts are waiting", self.queue.len())))
+            Some(Refusal::Busy(format!(
+                "{} prompts are waiting",
+                self.queue.len()
+            )))
         } else {
             None
         };
@@ -169,7 +191,11 @@ impl PrefillAgent {
             self.outputs.push_back(Output::Refuse { transfer, why });
             return;
         }
-        self.queue.push_back(Waiting { transfer, tokens, deadline });
+        self.queue.push_back(Waiting {
+            transfer,
+            tokens,
+            deadline,
+        });
         self.outputs.push_back(Output::Accept { transfer });
     }
 
@@ -177,15 +203,26 @@ impl PrefillAgent {
     fn start_waiting(&mut self) {
         while let Some(next) = self.queue.front() {
             let pages = self.limits.geometry.pages_for(next.tokens as usize - 1) as u32;
-            let Ok(lease) = self.pool.lease(pages) else { return };
-            let Some(Waiting { transfer, tokens, deadline }) = self.queue.pop_front() else {
+            let Ok(lease) = self.pool.lease(pages) else {
+                return;
+            };
+            let Some(Waiting {
+                transfer,
+                tokens,
+                deadline,
+            }) = self.queue.pop_front()
+            else {
                 return self.pool.free_leased(lease);
             };
             let lease = self.pool.activate_unexposed(lease);
             let sequence = SequenceId(self.next_sequence);
             self.next_sequence += 1;
             let pages = Arc::clone(lease.pages());
-            self.outputs.push_back(Output::Open { transfer, sequence, pages });
+            self.outputs.push_back(Output::Open {
+                transfer,
+                sequence,
+                pages,
+            });
             let entry = Transfer {
                 lease,
                 tokens,
@@ -203,7 +240,9 @@ impl PrefillAgent {
     }
 
     fn opened(&mut self, now: Instant, id: TransferId) {
-        let Some(t) = self.transfers.get_mut(&id) else { return };
+        let Some(t) = self.transfers.get_mut(&id) else {
+            return;
+        };
         if t.stage != Stage::Opening {
             return;
         }
@@ -214,11 +253,17 @@ impl PrefillAgent {
         t.stage = Stage::Pushing;
         t.engine = true;
         let pages = Arc::clone(t.lease.pages());
-        self.outputs.push_back(Output::Prefill { transfer: id, sequence: t.sequence, pages });
+        self.outputs.push_back(Output::Prefill {
+            transfer: id,
+            sequence: t.sequence,
+            pages,
+        });
     }
 
     fn sequence_ended(&mut self, now: Instant, id: TransferId, how: Result<(), String>) {
-        let Some(t) = self.transfers.get_mut(&id) else { return };
+        let Some(t) = self.transfers.get_mut(&id) else {
+            return;
+        };
         t.engine = false;
         match how {
             Ok(()) => {}
@@ -231,7 +276,9 @@ impl PrefillAgent {
     }
 
     fn watch_stopped(&mut self, id: TransferId) {
-        let Some(t) = self.transfers.get_mut(&id) else { return };
+        let Some(t) = self.transfers.get_mut(&id) else {
+            return;
+        };
         if t.stage == Stage::StoppingWatch {
             t.stage = Stage::StoppingWrites;
             self.outputs.push_back(Output::StopWrites { transfer: id });
@@ -239,7 +286,9 @@ impl PrefillAgent {
     }
 
     fn drained(&mut self, now: Instant, id: TransferId, complete: bool, error: Option<String>) {
-        let Some(t) = self.transfers.get_mut(&id) else { return };
+        let Some(t) = self.transfers.get_mut(&id) else {
+            return;
+        };
         t.stage = Stage::Drained;
         t.close_by = None;
         if !complete {
@@ -256,13 +305,17 @@ impl PrefillAgent {
             self.outputs.push_back(Output::End { transfer: id, how });
             return;
         }
-        let Some(t) = self.transfers.get_mut(&id) else { return };
+        let Some(t) = self.transfers.get_mut(&id) else {
+            return;
+        };
         if t.ending.is_some() {
             return;
         }
         t.ending = Some(how);
         if t.engine {
-            self.outputs.push_back(Output::CancelSequence { sequence: t.sequence });
+            self.outputs.push_back(Output::CancelSequence {
+                sequence: t.sequence,
+            });
         }
         if t.stage == Stage::Pushing {
             t.stage = Stage::StoppingWatch;
@@ -273,11 +326,15 @@ impl PrefillAgent {
     }
 
     fn settle(&mut self, id: TransferId) {
-        let Some(t) = self.transfers.get(&id) else { return };
+        let Some(t) = self.transfers.get(&id) else {
+            return;
+        };
         if t.engine || t.stage != Stage::Drained {
             return;
         }
-        let Some(t) = self.transfers.remove(&id) else { return };
+        let Some(t) = self.transfers.remove(&id) else {
+            return;
+        };
         self.pool.free_active(t.lease);
         let how = match t.ending {
             None => TransferEnd::Done,
@@ -287,17 +344,30 @@ impl PrefillAgent {
         };
         self.outputs.push_back(Output::End { transfer: id, how });
         if self.transfers.is_empty() {
-            assert_eq!(self.pages().of(PageState::Free), self.pool.total(), "no page was lost");
+            assert_eq!(
+                self.pages().of(PageState::Free),
+                self.pool.total(),
+                "no page was lost"
+            );
         }
     }
 
     fn tick(&mut self, now: Instant) {
-        let waiting = self.queue.iter().filter(|w| w.deadline <= now).map(|w| w.transfer);
+        let waiting = self
+            .queue
+            .iter()
+            .filter(|w| w.deadline <= now)
+            .map(|w| w.transfer);
         let late = |t: &Transfer| t.ending.is_none() && t.deadline <= now;
-        let running = self.transfers.iter().filter(|(_, t)| late(t)).map(|(id, _)| *id);
+        let running = self
+            .transfers
+            .iter()
+            .filter(|(_, t)| late(t))
+            .map(|(id, _)| *id);
         let late: Vec<TransferId> = waiting.chain(running).collect();
         for id in late {
-            let how = TransferEnd::Failed("the deadline passed while the prompt was computed".into());
+            let how =
+                TransferEnd::Failed("the deadline passed while the prompt was computed".into());
             self.end_early(now, id, how);
         }
         for (id, t) in &mut self.transfers {

@@ -28,7 +28,11 @@ fn at(ms: u64) -> Instant {
 }
 
 fn dispatch(n: u64, tokens: u32) -> Input {
-    Input::Dispatch { transfer: TransferId(n), tokens, deadline: at(1000) }
+    Input::Dispatch {
+        transfer: TransferId(n),
+        tokens,
+        deadline: at(1000),
+    }
 }
 
 fn outputs(agent: &mut PrefillAgent) -> Vec<Output> {
@@ -48,20 +52,37 @@ fn running() -> PrefillAgent {
 }
 
 fn drained(complete: bool) -> Input {
-    Input::Drained { transfer: T, complete, settled: true, error: None }
+    Input::Drained {
+        transfer: T,
+        complete,
+        settled: true,
+        error: None,
+    }
 }
 
-const PREFILLED: Input = Input::SequenceEnded { transfer: T, how: Ok(()) };
+const PREFILLED: Input = Input::SequenceEnded {
+    transfer: T,
+    how: Ok(()),
+};
 
 #[test]
 fn done_is_said_when_all_writes_have_completed_and_the_engine_has_let_go() {
     for engine_first in [true, false] {
         let mut agent = running();
         assert_eq!(agent.pages().of(PageState::Active), 2);
-        let (a, b) =
-            if engine_first { (PREFILLED, drained(true)) } else { (drained(true), PREFILLED) };
+        let (a, b) = if engine_first {
+            (PREFILLED, drained(true))
+        } else {
+            (drained(true), PREFILLED)
+        };
         assert_eq!(tell(&mut agent, a), []);
-        assert_eq!(tell(&mut agent, b), [Output::End { transfer: T, how: TransferEnd::Done }]);
+        assert_eq!(
+            tell(&mut agent, b),
+            [Output::End {
+                transfer: T,
+                how: TransferEnd::Done
+            }]
+        );
         assert_eq!(agent.pages().of(PageState::Free), 8);
     }
 }
@@ -71,13 +92,28 @@ fn drained_is_said_after_watcher_writes_and_engine_in_that_order() {
     let mut agent = running();
     let out = tell(&mut agent, Input::Cancel { transfer: T });
     let sequence = SequenceId(1);
-    assert_eq!(out, [Output::CancelSequence { sequence }, Output::StopWatch { transfer: T }]);
+    assert_eq!(
+        out,
+        [
+            Output::CancelSequence { sequence },
+            Output::StopWatch { transfer: T }
+        ]
+    );
     let out = tell(&mut agent, Input::WatchStopped { transfer: T });
     assert_eq!(out, [Output::StopWrites { transfer: T }]);
     assert_eq!(tell(&mut agent, drained(false)), []);
-    let ended = Input::SequenceEnded { transfer: T, how: Err("cancelled".into()) };
+    let ended = Input::SequenceEnded {
+        transfer: T,
+        how: Err("cancelled".into()),
+    };
     let out = tell(&mut agent, ended);
-    assert_eq!(out, [Output::End { transfer: T, how: TransferEnd::Drained }]);
+    assert_eq!(
+        out,
+        [Output::End {
+            transfer: T,
+            how: TransferEnd::Drained
+        }]
+    );
 }
 
 #[test]
@@ -107,10 +143,23 @@ fn a_failed_write_ends_the_count_with_a_failure() {
     let mut agent = running();
     let out = tell(
         &mut agent,
-        Input::Drained { transfer: T, complete: false, settled: true, error: Some("NIC".into()) },
+        Input::Drained {
+            transfer: T,
+            complete: false,
+            settled: true,
+            error: Some("NIC".into()),
+        },
     );
-    assert_eq!(out, [Output::CancelSequence { sequence: SequenceId(1) }]);
-    let ended = Input::SequenceEnded { transfer: T, how: Err("cancelled".into()) };
+    assert_eq!(
+        out,
+        [Output::CancelSequence {
+            sequence: SequenceId(1)
+        }]
+    );
+    let ended = Input::SequenceEnded {
+        transfer: T,
+        how: Err("cancelled".into()),
+    };
     let how = TransferEnd::Failed("NIC".into());
     assert_eq!(tell(&mut agent, ended), [Output::End { transfer: T, how }]);
 }
@@ -122,9 +171,23 @@ fn a_cancelled_transfer_whose_writes_broke_off_is_not_called_drained() {
     tell(&mut agent, PREFILLED);
     let out = tell(
         &mut agent,
-        Input::Drained { transfer: T, complete: false, settled: false, error: None },
+        Input::Drained {
+            transfer: T,
+            complete: false,
+            settled: false,
+            error: None,
+        },
     );
-    assert!(matches!(&out[0], Output::End { how: TransferEnd::Unsettled(_), .. }), "{out:?}");
+    assert!(
+        matches!(
+            &out[0],
+            Output::End {
+                how: TransferEnd::Unsettled(_),
+                ..
+            }
+        ),
+        "{out:?}"
+    );
 }
 
 #[test]
@@ -132,14 +195,40 @@ fn prompts_wait_for_pages_in_order_in_a_bounded_queue() {
     let mut agent = PrefillAgent::new(LIMITS);
     tell(&mut agent, dispatch(1, 30));
     for n in 2..5 {
-        assert_eq!(tell(&mut agent, dispatch(n, 9)), [Output::Accept { transfer: TransferId(n) }]);
+        assert_eq!(
+            tell(&mut agent, dispatch(n, 9)),
+            [Output::Accept {
+                transfer: TransferId(n)
+            }]
+        );
     }
     let out = tell(&mut agent, dispatch(5, 9));
-    assert!(matches!(&out[0], Output::Refuse { why: Refusal::Busy(_), .. }));
+    assert!(matches!(
+        &out[0],
+        Output::Refuse {
+            why: Refusal::Busy(_),
+            ..
+        }
+    ));
     let out = tell(&mut agent, dispatch(6, 99));
-    assert!(matches!(&out[0], Output::Refuse { why: Refusal::NeverFits(_), .. }));
-    let out = tell(&mut agent, Input::NotOpened { transfer: T, reason: "gone".into() });
-    let opens: Vec<_> = out.iter().filter(|o| matches!(o, Output::Open { .. })).collect();
+    assert!(matches!(
+        &out[0],
+        Output::Refuse {
+            why: Refusal::NeverFits(_),
+            ..
+        }
+    ));
+    let out = tell(
+        &mut agent,
+        Input::NotOpened {
+            transfer: T,
+            reason: "gone".into(),
+        },
+    );
+    let opens: Vec<_> = out
+        .iter()
+        .filter(|o| matches!(o, Output::Open { .. }))
+        .collect();
     assert_eq!(opens.len(), 3);
 }
 
@@ -150,7 +239,16 @@ fn a_prompt_that_waits_too_long_ends() {
     tell(&mut agent, dispatch(2, 30));
     agent.handle(at(1000), Input::Tick);
     let ended = outputs(&mut agent);
-    assert!(matches!(&ended[0], Output::End { transfer: TransferId(2), .. }), "{ended:?}");
+    assert!(
+        matches!(
+            &ended[0],
+            Output::End {
+                transfer: TransferId(2),
+                ..
+            }
+        ),
+        "{ended:?}"
+    );
 }
 
 proptest! {
@@ -205,19 +303,29 @@ struct World {
 impl World {
     fn take(&mut self, output: Output) {
         match output {
-            Output::Open { transfer, pages, .. } => {
+            Output::Open {
+                transfer, pages, ..
+            } => {
                 let mine: BTreeSet<_> = pages.iter().copied().collect();
-                assert!(self.touched.values().all(|t| t.is_disjoint(&mine)), "nobody else's");
+                assert!(
+                    self.touched.values().all(|t| t.is_disjoint(&mine)),
+                    "nobody else's"
+                );
                 self.touched.insert(transfer, mine);
                 self.opening.push((transfer, pages));
             }
-            Output::Prefill { transfer, sequence, .. } => self.engine.push((transfer, sequence)),
+            Output::Prefill {
+                transfer, sequence, ..
+            } => self.engine.push((transfer, sequence)),
             Output::StopWatch { transfer } => self.watches.push(transfer),
             Output::Close { transfer } => assert!(self.touched.contains_key(&transfer)),
             Output::End { transfer, .. } | Output::Refuse { transfer, .. } => {
                 assert!(self.ended.insert(transfer), "a transfer ends once");
                 assert!(!self.writing.contains(&transfer), "nothing is in flight");
-                assert!(!self.engine.iter().any(|(t, _)| *t == transfer), "the engine let go");
+                assert!(
+                    !self.engine.iter().any(|(t, _)| *t == transfer),
+                    "the engine let go"
+                );
                 self.touched.remove(&transfer);
             }
             Output::Accept { .. } | Output::CancelSequence { .. } | Output::StopWrites { .. } => {}
@@ -241,21 +349,35 @@ impl World {
             0 => {
                 let (transfer, _) = self.opening.remove(pick % self.opening.len());
                 if pick.is_multiple_of(4) {
-                    return Some(Input::NotOpened { transfer, reason: "no way".into() });
+                    return Some(Input::NotOpened {
+                        transfer,
+                        reason: "no way".into(),
+                    });
                 }
                 self.writing.push(transfer);
                 Input::Opened { transfer }
             }
             1 => {
                 let (transfer, _) = self.engine.remove(pick % self.engine.len());
-                let how = if pick.is_multiple_of(3) { Err("NaN".into()) } else { Ok(()) };
+                let how = if pick.is_multiple_of(3) {
+                    Err("NaN".into())
+                } else {
+                    Ok(())
+                };
                 Input::SequenceEnded { transfer, how }
             }
-            2 => Input::WatchStopped { transfer: self.watches.remove(pick % self.watches.len()) },
+            2 => Input::WatchStopped {
+                transfer: self.watches.remove(pick % self.watches.len()),
+            },
             _ => {
                 let transfer = self.writing.remove(pick % self.writing.len());
                 let complete = pick.is_multiple_of(2);
-                Input::Drained { transfer, complete, settled: pick.is_multiple_of(3), error: None }
+                Input::Drained {
+                    transfer,
+                    complete,
+                    settled: pick.is_multiple_of(3),
+                    error: None,
+                }
             }
         })
     }

@@ -1,0 +1,230 @@
+//! `tandem check`: what a configuration file comes to, as a file of the same schema with all
+//! defaults filled in.
+
+use std::fmt::{self, Display, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use tandem_config::{
+    Config, ControlConfig, FabricConfig, GatewayConfig, IdentityConfig, KvBudget, LogFormat,
+    WorkerConfig, format_bytes,
+};
+
+use crate::console::say;
+use crate::failure::Failure;
+
+/// Prints the file's meaning, or fails with all that is wrong with it.
+pub(crate) fn run(path: &Path) -> Result<(), Failure> {
+    let config = Config::load(path)?;
+    say(&format!(
+        "# {} is right and comes to:\n{}",
+        path.display(),
+        Summary(&config)
+    ));
+    Ok(())
+}
+
+struct Summary<'a>(&'a Config);
+
+impl Display for Summary<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Config {
+            gateway,
+            worker,
+            policy,
+            log,
+        } = self.0;
+        if let Some(gateway) = gateway {
+            f.write_str(&gateway_table(gateway))?;
+        }
+        if let Some(worker) = worker {
+            f.write_str(&worker_table(worker))?;
+            f.write_str(&fabric_table(&worker.fabric))?;
+        }
+        if let Some(policy) = gateway
+            .as_ref()
+            .map(|gateway| &gateway.policy)
+            .or(policy.as_ref())
+        {
+            f.write_str(&policy_table(policy))?;
+        }
+        for (identity, control) in gateway
+            .iter()
+            .map(|gateway| (&gateway.identity, gateway.control))
+            .chain(
+                worker
+                    .iter()
+                    .map(|worker| (&worker.identity, worker.control)),
+            )
+            .take(1)
+        {
+            f.write_str(&identity_table(identity))?;
+            f.write_str(&control_table(control))?;
+        }
+        let format = match log.format {
+            LogFormat::Text => "text",
+            LogFormat::Json => "json",
+        };
+        let log = Table::new("log")
+            .text("level", log.level)
+            .text("format", format)
+            .0;
+        f.write_str(log.trim_end())
+    }
+}
+
+/// A table that is being written; optional keys that are not set stand as comments.
+struct Table(String);
+
+impl Table {
+    fn new(name: &str) -> Self {
+        Self(format!("\n[{name}]\n"))
+    }
+
+    fn raw(mut self, key: &str, value: impl Display) -> Self {
+        let _ = writeln!(self.0, "{key} = {value}");
+        self
+    }
+
+    fn text(self, key: &str, value: impl Display) -> Self {
+        self.raw(key, toml::Value::String(value.to_string()))
+    }
+
+    fn millis(self, key: &str, value: Duration) -> Self {
+        self.raw(key, value.as_millis())
+    }
+
+    fn unless_absent(self, key: &str, value: Option<impl Display>, absent: &str) -> Self {
+        match value {
+            Some(value) => self.raw(key, value),
+            None => self.raw(&format!("# {key}"), format!("({absent})")),
+        }
+    }
+
+    fn done(self) -> String {
+        self.0
+    }
+}
+
+fn quoted(text: impl Display) -> toml::Value {
+    toml::Value::String(text.to_string())
+}
+
+fn gateway_table(gateway: &GatewayConfig) -> String {
+    let workers: toml::Value = gateway
+        .workers
+        .iter()
+        .map(quoted)
+        .collect::<Vec<_>>()
+        .into();
+    Table::new("gateway")
+        .text("listen", gateway.listen)
+        .text("tokenizer", gateway.tokenizer.display())
+        .raw("workers", workers)
+        .text("max_body_bytes", format_bytes(gateway.max_body_bytes))
+        .raw("queue_limit", gateway.queue_limit)
+        .millis("request_timeout_ms", gateway.request_timeout)
+        .millis("header_timeout_ms", gateway.header_timeout)
+        .raw("max_connections", gateway.max_connections)
+        .raw("tokenizer_threads", gateway.tokenizer_threads)
+        .unless_absent(
+            "default_max_tokens",
+            gateway.default_max_tokens,
+            "the rest of the context",
+        )
+        .millis("drain_timeout_ms", gateway.drain_timeout)
+        .done()
+}
+
+fn worker_table(worker: &WorkerConfig) -> String {
+    let table = Table::new("worker")
+        .text("id", &worker.id)
+        .text("role", worker.role)
+        .text("listen", worker.listen)
+        .text("model", worker.model.display())
+        .unless_absent(
+            "model_sha256",
+            worker.model_sha256.map(quoted),
+            "not checked",
+        )
+        .unless_absent(
+            "model_name",
+            worker.model_name.as_ref().map(quoted),
+            "the model's own",
+        );
+    let table = match worker.kv {
+        KvBudget::Bytes(bytes) => table.text("kv_memory", format_bytes(bytes)),
+        KvBudget::Pages(pages) => table.raw("kv_pages", pages),
+    };
+    table
+        .raw("page_tokens", worker.page_tokens)
+        .text("kv_dtype", worker.kv_dtype)
+        .raw("chunk_tokens", worker.chunk_tokens)
+        .raw("max_batch", worker.max_batch)
+        .raw("threads", worker.threads)
+        .raw("queue_limit", worker.queue_limit)
+        .millis("drain_timeout_ms", worker.drain_timeout)
+        .unless_absent(
+            "metrics_listen",
+            worker.metrics_listen.map(quoted),
+            "none of its own",
+        )
+        .done()
+}
+
+fn fabric_table(fabric: &FabricConfig) -> String {
+    Table::new("fabric")
+        .text("provider", &fabric.provider)
+        .raw("require_rdma", fabric.require_rdma)
+        .text("bind", fabric.bind)
+        .unless_absent("cpu", fabric.cpu, "any")
+        .raw("in_flight_writes", fabric.in_flight_writes)
+        .text("max_write_bytes", format_bytes(fabric.max_write_bytes))
+        .done()
+}
+
+fn policy_table(policy: &tandem_config::PolicySettings) -> String {
+    Table::new("policy")
+        .unless_absent("seed", policy.seed, "drawn at start")
+        .0
+        + &Table::new("policy.prefill")
+            .text("choose", policy.prefill.choose.as_str())
+            .done()
+        + &Table::new("policy.decode")
+            .text("choose", policy.decode.choose.as_str())
+            .done()
+}
+
+fn identity_table(identity: &IdentityConfig) -> String {
+    Table::new("identity")
+        .text("directory", identity.directory.display())
+        .text("name", &identity.name)
+        .done()
+}
+
+fn control_table(control: ControlConfig) -> String {
+    Table::new("control")
+        .millis("keep_alive_ms", control.keep_alive)
+        .millis("idle_timeout_ms", control.idle_timeout)
+        .done()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_is_a_file_that_comes_to_the_same() {
+        let text = "[gateway]\ntokenizer = \"t\"\nworkers = [\"127.0.0.1:1\"]\n\
+                    default_max_tokens = 5\n[policy]\nseed = 3\n[policy.decode]\n\
+                    choose = \"random\"\n[control]\nkeep_alive_ms = 100\n\
+                    [identity]\nname = \"n\"\n[log]\nformat = \"json\"\n\
+                    [worker]\nid = \"w\"\nrole = \"both\"\nlisten = \"127.0.0.1:0\"\nmodel = \"m\"\n\
+                    kv_pages = 3\nthreads = 1\nmetrics_listen = \"127.0.0.1:2\"\n\
+                    [fabric]\ncpu = 1\nmax_write_bytes = 8192\n";
+        let config = Config::parse(text, Path::new("/etc/t.toml")).unwrap();
+        let again = Summary(&config).to_string();
+        let again = Config::parse(&again, Path::new("/etc/t.toml")).expect(&again);
+        assert_eq!(again, config);
+    }
+}

@@ -1,0 +1,56 @@
+//! Where the processes' own crates are entered; nothing else here calls them.
+
+use tandem_config::{GatewayConfig, WorkerConfig};
+use tandem_worker_agent::StartError;
+
+use crate::failure::Failure;
+use crate::serve::Shutdown;
+use crate::started::Started;
+
+/// A gateway, until `shutdown` resolves.
+pub(crate) async fn gateway(config: GatewayConfig, shutdown: Shutdown) -> Result<(), Failure> {
+    let started = |address| {
+        let name = || "gateway".to_owned();
+        let started = Started {
+            id: name(),
+            role: name(),
+            address,
+            provider: None,
+            pages: None,
+            model: None,
+        };
+        started.announce();
+    };
+    let run = tandem_gateway::run(config, resolved(shutdown), started);
+    run.await.map_err(|error| match error {
+        tandem_gateway::StartError::Internal(_) => Failure::fault(error),
+        _ => Failure::mendable(error),
+    })
+}
+
+/// A worker, until `shutdown` resolves.
+pub(crate) async fn worker(config: WorkerConfig, shutdown: Shutdown) -> Result<(), Failure> {
+    let started = |started: tandem_worker_agent::Started| {
+        let started = Started {
+            id: started.id.to_string(),
+            role: started.role.to_string(),
+            address: started.address,
+            provider: started.provider,
+            pages: Some(started.pages),
+            model: Some(started.model),
+        };
+        started.announce();
+    };
+    let run = tandem_worker_agent::run(config, resolved(shutdown), started);
+    run.await.map_err(|error| match error {
+        StartError::Thread(_) | StartError::EngineDied | StartError::FabricDied => {
+            Failure::fault(error)
+        }
+        _ => Failure::mendable(error),
+    })
+}
+
+/// A sender that is gone asks for an end too: nobody else could any more.
+async fn resolved(shutdown: Shutdown) {
+    let _ = shutdown.await;
+}

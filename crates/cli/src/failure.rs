@@ -1,0 +1,70 @@
+//! How a command ends when it does not end well.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+use tandem_config::ConfigError;
+
+use crate::console;
+
+/// One line for each thing that is wrong, and the exit code.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    lines: Vec<String>,
+    code: u8,
+}
+
+impl Failure {
+    /// What the one who typed the command can mend: configuration, model, port. Exit code 2.
+    pub(crate) fn mendable(message: impl Display) -> Self {
+        Self::with_code(2, message)
+    }
+
+    /// Anything else. Exit code 1.
+    pub(crate) fn fault(message: impl Display) -> Self {
+        Self::with_code(1, message)
+    }
+
+    /// With the exit code of the process that failed.
+    pub(crate) fn with_code(code: u8, message: impl Display) -> Self {
+        Self {
+            lines: vec![one_line(&message.to_string())],
+            code,
+        }
+    }
+
+    /// Says what is wrong on standard error.
+    pub(crate) fn report(self) -> ExitCode {
+        for line in &self.lines {
+            console::complain(line);
+        }
+        ExitCode::from(self.code)
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        match error {
+            ConfigError::Unreadable(error) => Self::mendable(error),
+            ConfigError::Problems(problems) => {
+                let lines = problems
+                    .list()
+                    .iter()
+                    .map(|problem| one_line(&problem.to_string()));
+                Self {
+                    lines: lines.collect(),
+                    code: 2,
+                }
+            }
+        }
+    }
+}
+
+fn one_line(message: &str) -> String {
+    message
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect::<Vec<_>>()
+        .join("; ")
+}

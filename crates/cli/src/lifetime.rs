@@ -1,0 +1,89 @@
+//! When a process ends: with its parent, on signals, and with its terminal.
+
+use std::{io, process, thread};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
+
+use tokio::sync::oneshot;
+
+use crate::failure::Failure;
+
+/// Names the process that this one must not outlive, by its id.
+pub(crate) const PARENT: &str = "TANDEM_PARENT";
+
+/// Has the kernel kill this process when its parent's main thread ends, where the environment asks
+/// for it. A parent that ended before this call is noticed too.
+pub(crate) fn die_with_parent() -> Result<(), Failure> {
+    let Some(parent) = std::env::var_os(PARENT) else {
+        return Ok(());
+    };
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| {
+        Failure::fault(format!("cannot tie this process to its parent: {error}"))
+    })?;
+    let now = getppid().map(|pid| pid.as_raw_nonzero().to_string());
+    if now.as_deref().map(AsRef::as_ref) == Some(parent.as_os_str()) {
+        Ok(())
+    } else {
+        Err(Failure::fault(format!(
+            "parent process {} has ended",
+            parent.display()
+        )))
+    }
+}
+
+/// The signals that ask for an end: SIGINT, SIGTERM and SIGHUP.
+pub(crate) struct StopSignals([SignalStream; 3]);
+
+impl StopSignals {
+    /// From now on they no longer end the process by themselves. Needs a tokio runtime.
+    pub(crate) fn listen() -> Result<Self, Failure> {
+        let listen = |kind| signal(kind).map_err(|e| Failure::fault(format!("signals: {e}")));
+        Ok(Self([
+            listen(SignalKind::interrupt())?,
+            listen(SignalKind::terminate())?,
+            listen(SignalKind::hangup())?,
+        ]))
+    }
+
+    /// Waits for the next one.
+    pub(crate) async fn next(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
+
+    /// Ends the process without further ado at the next one.
+    pub(crate) async fn exit_at_next(mut self) {
+        self.next().await;
+        process::exit(130);
+    }
+}
+
+/// Resolves when the terminal on standard input is gone; never where there was none. The kernel
+/// tells only the first process of a session, and `make` keeps that to itself.
+pub(crate) async fn terminal_is_gone() {
+    let (gone, seen) = oneshot::channel();
+    let watch = move || {
+        let stdin = io::stdin();
+        while rustix::termios::isatty(&stdin) {
+            let mut fds = [PollFd::new(&stdin, PollFlags::empty())];
+            let _ = poll(&mut fds, None);
+            if fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
+                let _ = gone.send(());
+                return;
+            }
+        }
+    };
+    let watches = thread::Builder::new()
+        .name("terminal".to_owned())
+        .spawn(watch)
+        .is_ok();
+    if !watches || seen.await.is_err() {
+        std::future::pending().await
+    }
+}

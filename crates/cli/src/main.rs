@@ -1,0 +1,72 @@
+//! `tandem`: the one binary. Reads the command line, hands over to a subcommand, and turns its
+//! failure into one line and an exit code: 0 fine, 2 for what the one who typed it can mend
+//! (configuration, model, port), 1 for anything else.
+
+#![forbid(unsafe_code)]
+
+mod check;
+mod console;
+mod entry;
+mod failure;
+mod http;
+mod lifetime;
+mod logging;
+mod serve;
+mod started;
+mod status;
+mod up;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use failure::Failure;
+
+/// Disaggregated LLM serving: prefill and decode on separate workers.
+#[derive(Parser)]
+#[command(name = "tandem", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start a gateway and its workers on this machine.
+    Up(up::UpArgs),
+    /// Run one gateway.
+    Gateway(ConfigArgs),
+    /// Run one worker.
+    Worker(ConfigArgs),
+    /// Say whether a configuration file is right, and what it comes to.
+    Check(ConfigArgs),
+    /// Show a running gateway's workers.
+    Status(status::StatusArgs),
+    /// Measure a gateway under load.
+    Loadtest,
+}
+
+#[derive(Args)]
+struct ConfigArgs {
+    /// The TOML file.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let result = lifetime::die_with_parent().and_then(|()| match Cli::parse().command {
+        Command::Up(args) => up::run(&args),
+        Command::Gateway(args) => serve::gateway(&args.config),
+        Command::Worker(args) => serve::worker(&args.config),
+        Command::Check(args) => check::run(&args.config),
+        Command::Status(args) => status::run(&args),
+        Command::Loadtest => Err(Failure::mendable(
+            "loadtest: the load harness comes with a later release",
+        )),
+    });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

@@ -1,0 +1,230 @@
+//! `tandem up`: a whole fleet on this machine, one process for each of its members.
+//!
+//! Owns the state folder and the children. Runs on one thread, the main one: the kernel kills a
+//! child when the thread that started it ends, and the main thread ends with the process.
+
+mod child;
+mod fleet;
+mod model;
+mod plan;
+mod state;
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
+use tandem_config::{format_bytes, parse_bytes};
+use tandem_wire::identity::PeerRole;
+use tokio::time::{Instant, sleep};
+
+use crate::console::{say, table};
+use crate::failure::Failure;
+use crate::http;
+use crate::lifetime::{StopSignals, terminal_is_gone};
+use crate::status::{self, Status};
+use fleet::{Fleet, Running};
+use plan::Plan;
+use state::StateFolder;
+
+/// How long the gateway may take to find its workers.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+const QUESTION: &str = "What is the capital of France?";
+const READY_EVERY: Duration = Duration::from_millis(100);
+
+/// Command line of `tandem up`.
+#[derive(Args)]
+pub(crate) struct UpArgs {
+    /// Prefill workers.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) prefill: u8,
+    /// Decode workers.
+    #[arg(long, value_name = "M", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) decode: u8,
+    /// One worker that does both, with no transfer.
+    #[arg(long, conflicts_with_all = ["prefill", "decode"])]
+    pub(crate) aggregated: bool,
+    /// What carries KV pages: tcp, shm, net, verbs, efa, or a libfabric provider's name.
+    #[arg(long, value_name = "P", default_value = "tcp")]
+    pub(crate) provider: String,
+    /// A GGUF file, or a folder with safetensors [default: $TANDEM_MODEL, or what `make model`
+    /// fetched]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) model: Option<PathBuf>,
+    /// Where the gateway serves HTTP.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    pub(crate) listen: SocketAddr,
+    /// Certificates, configuration and logs.
+    #[arg(long, value_name = "DIR", default_value = ".tandem")]
+    pub(crate) state_dir: PathBuf,
+    /// A TOML file whose policy table the gateway follows.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
+    /// Tokens in a KV page.
+    #[arg(long, value_name = "N")]
+    pub(crate) page_tokens: Option<u16>,
+    /// Prompt tokens in one step.
+    #[arg(long, value_name = "N")]
+    pub(crate) chunk_tokens: Option<u32>,
+    /// KV cache of each worker, such as 256MiB.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) kv_memory: Option<u64>,
+    /// Threads of each worker [default: one for each core]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<u16>,
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    parse_bytes(text).ok_or_else(|| format!("want a size such as {}", format_bytes(256 << 20)))
+}
+
+/// Starts the fleet and keeps it until a signal stops it.
+pub(crate) fn run(args: &UpArgs) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::fault(format!("cannot start: {error}")))?;
+    runtime.block_on(up(args))
+}
+
+async fn up(args: &UpArgs) -> Result<(), Failure> {
+    let mut signals = StopSignals::listen()?;
+    let model = model::find(args.model.as_deref())?;
+    let state = StateFolder::open(&args.state_dir)?;
+    refuse_used_port(args.listen)?;
+    let plan = Plan::new(args, &model, &state)?;
+    let mut fleet = Fleet::new(&state);
+    let workers = match plan.workers().count() {
+        1 => "one worker".to_owned(),
+        count => format!("{count} workers"),
+    };
+    say(&format!(
+        "starting a gateway and {workers}; logs in {}",
+        state.logs().display()
+    ));
+    let outcome = tokio::select! {
+        outcome = serve(&plan, &state, &mut fleet) => outcome,
+        () = signals.next() => {
+            say("stopping");
+            Ok(())
+        }
+        () = terminal_is_gone() => Ok(()),
+    };
+    let killed = tokio::select! {
+        () = fleet.stop() => false,
+        () = signals.next() => true,
+    };
+    if killed {
+        fleet.kill().await;
+    }
+    outcome
+}
+
+/// Brings the fleet up, says so, and waits for ever. Ends only where it does not come up.
+async fn serve(plan: &Plan, state: &StateFolder, fleet: &mut Fleet) -> Result<(), Failure> {
+    for worker in plan.workers() {
+        state.certify(worker.role())?;
+        fleet.start(worker)?;
+    }
+    state.certify(&PeerRole::Gateway)?;
+    let workers = fleet.all_started().await?;
+    let addresses = workers
+        .iter()
+        .map(|worker| worker.started.address)
+        .collect();
+    fleet.start(plan.gateway(addresses))?;
+    let gateway = fleet.all_started().await?;
+    let address = gateway
+        .first()
+        .map_or(plan.listen(), |gateway| gateway.started.address);
+    let authority = reachable(address).to_string();
+    let status = ready(&authority, state).await?;
+    say(&welcome(&workers, &status, &authority));
+    std::future::pending().await
+}
+
+fn refuse_used_port(listen: SocketAddr) -> Result<(), Failure> {
+    match TcpListener::bind(listen) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(Failure::mendable(format!(
+            "{listen} is in use: stop what listens there, or choose another with --listen"
+        ))),
+        Err(error) => Err(Failure::mendable(format!(
+            "cannot listen on {listen}: {error}"
+        ))),
+    }
+}
+
+/// Where a client on this machine finds a server that listens there.
+fn reachable(listen: SocketAddr) -> SocketAddr {
+    let ip = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listen.port())
+}
+
+/// Waits until the gateway can serve a request.
+async fn ready(authority: &str, state: &StateFolder) -> Result<Status, Failure> {
+    let deadline = Instant::now() + READY_WITHIN;
+    loop {
+        let last = match http::get(authority, "/ready").await {
+            Ok(answer) if answer.code == 200 => break,
+            Ok(answer) => format!("/ready answers {} {}", answer.code, answer.body.trim()),
+            Err(error) => error,
+        };
+        if Instant::now() >= deadline {
+            return Err(Failure::fault(format!(
+                "the gateway is not ready after {} s: {last}; see {}",
+                READY_WITHIN.as_secs(),
+                state.logs().display()
+            )));
+        }
+        sleep(READY_EVERY).await;
+    }
+    // The table is for people: without it the fleet is none the worse.
+    Ok(status::fetch(authority).await.unwrap_or_default())
+}
+
+fn welcome(workers: &[Running], status: &Status, authority: &str) -> String {
+    let rows: Vec<_> = workers.iter().map(|worker| row(worker, status)).collect();
+    let head = [
+        "WORKER", "ROLE", "PID", "ADDRESS", "PROVIDER", "PAGES", "MODEL",
+    ];
+    let model = Value::from(status.model.as_deref().unwrap_or("default"));
+    let messages = format!(r#"[{{"role": "user", "content": "{QUESTION}"}}]"#);
+    let question = format!(r#"{{"model": {model}, "temperature": 0, "messages": {messages}}}"#);
+    format!(
+        "{}\nready http://{authority}\n\ncurl http://{authority}/v1/chat/completions \
+         -H 'Content-Type: application/json' -d '{question}'\n",
+        table(head, &rows)
+    )
+}
+
+fn row(worker: &Running, status: &Status) -> [String; 7] {
+    let Running { started, pid } = worker;
+    let known = status
+        .workers
+        .iter()
+        .find(|known| known.id.as_ref() == Some(&started.id));
+    let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+    [
+        started.id.clone(),
+        started.role.clone(),
+        pid.to_string(),
+        started.address.to_string(),
+        known.map_or_else(
+            || or_dash(started.provider.clone()),
+            status::Worker::provider,
+        ),
+        or_dash(
+            known
+                .and_then(|w| w.pages.as_ref())
+                .map(|pages| pages.total.to_string()),
+        ),
+        or_dash(known.and_then(|w| w.model.clone())),
+    ]
+}

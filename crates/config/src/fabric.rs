@@ -1,0 +1,73 @@
+//! `[fabric]`: the data plane's transport.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use crate::section::Section;
+
+/// How KV pages travel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FabricConfig {
+    /// `tcp`, `shm`, `net`, `verbs`, `efa`, or a provider's exact libfabric name. Default `tcp`.
+    pub provider: String,
+    /// Whether a provider without RDMA hardware is refused. Default no.
+    pub require_rdma: bool,
+    /// The local address whose network carries the pages. Default 127.0.0.1.
+    pub bind: IpAddr,
+    /// The core that the fabric's thread is pinned to; `None`, the default: any.
+    pub cpu: Option<usize>,
+    /// Writes posted and not yet completed, at most, for each endpoint. Default 64.
+    pub in_flight_writes: usize,
+    /// Longest write, in bytes. Default 1 MiB.
+    pub max_write_bytes: u64,
+}
+
+impl Default for FabricConfig {
+    fn default() -> Self {
+        Self {
+            provider: "tcp".to_owned(),
+            require_rdma: false,
+            bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            cpu: None,
+            in_flight_writes: 64,
+            max_write_bytes: 1 << 20,
+        }
+    }
+}
+
+pub(crate) fn read(section: &mut Section<'_, '_>) -> FabricConfig {
+    let default = FabricConfig::default();
+    let provider = section.read(
+        "provider",
+        "\"tcp\", \"shm\", \"net\", \"verbs\", \"efa\" or a libfabric provider's name",
+        |value| {
+            value
+                .as_str()
+                .filter(|name| is_provider_name(name))
+                .map(str::to_owned)
+        },
+    );
+    FabricConfig {
+        provider: provider.unwrap_or(default.provider),
+        require_rdma: section.flag("require_rdma").unwrap_or(default.require_rdma),
+        bind: section
+            .read("bind", "an IP address such as \"127.0.0.1\"", |value| {
+                value.as_str()?.parse().ok()
+            })
+            .unwrap_or(default.bind),
+        cpu: section.number("cpu", 0..=1023),
+        in_flight_writes: section
+            .number("in_flight_writes", 1..=65_536)
+            .unwrap_or(default.in_flight_writes),
+        max_write_bytes: section
+            .bytes("max_write_bytes", 4 << 10..=1 << 30)
+            .unwrap_or(default.max_write_bytes),
+    }
+}
+
+/// As libfabric writes them: `tcp;ofi_rxm`, `verbs`, `efa-direct`.
+fn is_provider_name(name: &str) -> bool {
+    (1..=64).contains(&name.len())
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_-;".contains(&byte))
+}

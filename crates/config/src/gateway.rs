@@ -1,0 +1,99 @@
+//! `[gateway]`: the front door.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use toml::de::DeValue;
+
+use crate::section::{PATH, SOCKET, Section, socket, text};
+use crate::{ControlConfig, IdentityConfig, PolicySettings};
+
+/// A gateway, with all that it needs of the other tables.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GatewayConfig {
+    /// Where HTTP clients connect; port 0 takes any free one. Default 127.0.0.1:8080.
+    pub listen: SocketAddr,
+    /// A GGUF file or a folder with `tokenizer.json`, for tokenising and the chat template. Needed.
+    pub tokenizer: PathBuf,
+    /// Control addresses (QUIC) of workers, none twice. Needed, may be empty.
+    pub workers: Vec<SocketAddr>,
+    /// Longest request body, in bytes. Default 64 MiB.
+    pub max_body_bytes: u64,
+    /// Requests that may wait for a lease; one more is answered 503. Default 1024.
+    pub queue_limit: usize,
+    /// A request's whole time. Default 120 s.
+    pub request_timeout: Duration,
+    /// Time for a client to send a request's headers. Default 10 s.
+    pub header_timeout: Duration,
+    /// Client connections open at once. Default 4096.
+    pub max_connections: usize,
+    /// Threads that tokenise. Default 2.
+    pub tokenizer_threads: usize,
+    /// Tokens to generate where a request does not say; `None`, the default: the rest of the
+    /// context.
+    pub default_max_tokens: Option<u32>,
+    /// Time for open requests to end after the gateway was told to stop. Default 5 s.
+    pub drain_timeout: Duration,
+    /// `[policy]`: which workers serve a request.
+    pub policy: PolicySettings,
+    /// `[identity]`: who it is to the workers. The name defaults to `gateway`.
+    pub identity: IdentityConfig,
+    /// `[control]`: its connections to the workers.
+    pub control: ControlConfig,
+}
+
+pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<GatewayConfig> {
+    let listen = section.read("listen", SOCKET, socket);
+    let tokenizer = section.need("tokenizer", PATH, |value| text(value).map(PathBuf::from));
+    let line = section.line_of("workers");
+    let workers = section.need(
+        "workers",
+        "a list of addresses such as [\"127.0.0.1:7101\"]",
+        addresses,
+    );
+    if let Some(twice) = workers.as_deref().and_then(first_repeated) {
+        section.refuse(line, &format!("workers: {twice} is there twice"));
+    }
+    let max_body_bytes = section.bytes("max_body_bytes", 1024..=4 << 30);
+    let queue_limit = section.number("queue_limit", 1..=1_000_000);
+    let request_timeout = section.millis("request_timeout_ms", 1..=86_400_000, 120_000);
+    let header_timeout = section.millis("header_timeout_ms", 1..=600_000, 10_000);
+    let max_connections = section.number("max_connections", 1..=1_000_000);
+    let tokenizer_threads = section.number("tokenizer_threads", 1..=256);
+    let default_max_tokens = section.number("default_max_tokens", 1..=16_777_216);
+    let drain_timeout = section.millis("drain_timeout_ms", 1..=600_000, 5_000);
+    Some(GatewayConfig {
+        listen: listen.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))),
+        tokenizer: section.in_folder(tokenizer?),
+        workers: workers?,
+        max_body_bytes: max_body_bytes.unwrap_or(64 << 20),
+        queue_limit: queue_limit.unwrap_or(1024),
+        request_timeout,
+        header_timeout,
+        max_connections: max_connections.unwrap_or(4096),
+        tokenizer_threads: tokenizer_threads.unwrap_or(2),
+        default_max_tokens,
+        drain_timeout,
+        policy: PolicySettings::default(),
+        identity: IdentityConfig::default(),
+        control: ControlConfig::default(),
+    })
+}
+
+fn addresses(value: &DeValue<'_>) -> Option<Vec<SocketAddr>> {
+    value
+        .as_array()?
+        .iter()
+        .map(|entry| socket(entry.get_ref()))
+        .collect()
+}
+
+fn first_repeated(addresses: &[SocketAddr]) -> Option<SocketAddr> {
+    let mut sorted = addresses.to_vec();
+    sorted.sort_unstable();
+    sorted
+        .windows(2)
+        .find(|pair| pair[0] == pair[1])
+        .map(|pair| pair[0])
+}

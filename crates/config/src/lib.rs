@@ -1,0 +1,103 @@
+//! One TOML schema for every process of Tandem, and its resolution.
+//!
+//! A file is parsed to a table that knows where each value stands, and each section is then read
+//! into its fully typed form. All that is wrong is reported at once, each with file and line.
+//!
+//! Reads no file but in [`Config::load`], opens no path that a file names, and knows no default
+//! that depends on the machine but the number of cores.
+
+#![forbid(unsafe_code)]
+
+mod control;
+mod error;
+mod fabric;
+mod gateway;
+mod identity;
+mod log;
+mod policy;
+mod section;
+mod size;
+mod worker;
+
+use std::path::Path;
+
+pub use control::ControlConfig;
+pub use error::{ConfigError, Problem, Problems, Unreadable};
+pub use fabric::FabricConfig;
+pub use gateway::GatewayConfig;
+pub use identity::IdentityConfig;
+pub use log::{LogConfig, LogFormat, LogLevel};
+pub use size::{format_bytes, parse_bytes};
+pub use tandem_policies::PolicySettings;
+pub use worker::{InvalidSha256, KvBudget, Sha256, WorkerConfig};
+
+use section::Document;
+
+/// What one file says, checked and with all defaults filled in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// `[gateway]` with what it uses of the other tables; `None` where the file has no such table.
+    pub gateway: Option<GatewayConfig>,
+    /// `[worker]` with what it uses of the other tables; `None` where the file has no such table.
+    pub worker: Option<WorkerConfig>,
+    /// `[policy]` and its tables; `None` where the file has none. A preset has nothing else.
+    pub policy: Option<PolicySettings>,
+    /// `[log]`.
+    pub log: LogConfig,
+}
+
+impl Config {
+    /// Reads and resolves a file. Relative paths in it are relative to its folder.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|error| Unreadable {
+            path: path.to_owned(),
+            error,
+        })?;
+        Ok(Self::parse(&text, path)?)
+    }
+
+    /// Resolves the text of a file that stands, or would stand, at `path`.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, Problems> {
+        let mut document = Document::parse(text, path)?;
+        let identity = document.section("identity", identity::read);
+        let control = document.section("control", control::read);
+        let fabric = document.section("fabric", fabric::read);
+        let log = document.section("log", log::read);
+        let policy = policy::read(&mut document);
+        let has_gateway = document.has("gateway");
+        let has_worker = document.has("worker");
+        let gateway = document.section("gateway", gateway::read);
+        let worker = document.section("worker", worker::read);
+        if !has_gateway && !has_worker && policy.is_none() {
+            document.problem_at(
+                None,
+                "neither [gateway] nor [worker]: nothing to run".to_owned(),
+            );
+        }
+        document.finish()?;
+
+        let gateway = gateway
+            .filter(|_| has_gateway)
+            .map(|gateway| GatewayConfig {
+                policy: policy.clone().unwrap_or_default(),
+                identity: identity.clone().resolve("gateway"),
+                control,
+                ..gateway
+            });
+        let worker = worker.filter(|_| has_worker).map(|worker| WorkerConfig {
+            identity: identity.resolve(worker.id.as_str()),
+            fabric,
+            control,
+            ..worker
+        });
+        Ok(Self {
+            gateway,
+            worker,
+            policy,
+            log,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! `[worker]`: an agent and its engine.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use tandem_core::geometry::KvDtype;
+use tandem_core::{WorkerId, WorkerRole};
+
+use crate::section::{PATH, SOCKET, Section, socket, text};
+use crate::{ControlConfig, FabricConfig, IdentityConfig};
+
+/// A worker, with all that it needs of the other tables.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkerConfig {
+    /// Its name, unique in the fleet. Needed.
+    pub id: WorkerId,
+    /// What it does. Needed.
+    pub role: WorkerRole,
+    /// Its control address (QUIC); port 0 takes any free one. Needed.
+    pub listen: SocketAddr,
+    /// A GGUF file, or a folder with safetensors. Needed.
+    pub model: PathBuf,
+    /// What the model file's checksum must be; `None`, the default: whatever it is.
+    pub model_sha256: Option<Sha256>,
+    /// The name clients ask for; `None`, the default: the file's name without its ending and quantisation.
+    pub model_name: Option<String>,
+    /// How much KV cache it has. Default 256 MiB.
+    pub kv: KvBudget,
+    /// Tokens in one KV page. Default 16.
+    pub page_tokens: u16,
+    /// Number type of KV entries. Default f16.
+    pub kv_dtype: KvDtype,
+    /// Prompt tokens in one step, over all requests. Default 512.
+    pub chunk_tokens: usize,
+    /// Requests that decode in one step. Default 16.
+    pub max_batch: usize,
+    /// Threads that compute. Default: as many as the process may use cores.
+    pub threads: usize,
+    /// Prompts that may wait here; one more is refused. Default 256.
+    pub queue_limit: usize,
+    /// A peer that has not acknowledged a cancel for so long is fenced. Default 5 s.
+    pub drain_timeout: Duration,
+    /// Where it serves its own metrics over HTTP; `None`, the default: only through the gateway.
+    pub metrics_listen: Option<SocketAddr>,
+    /// `[fabric]`: how KV pages travel.
+    pub fabric: FabricConfig,
+    /// `[identity]`: who it is to gateways and other workers. The name defaults to `id`.
+    pub identity: IdentityConfig,
+    /// `[control]`: its connections to gateways and other workers.
+    pub control: ControlConfig,
+}
+
+/// The size of a worker's KV cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvBudget {
+    /// As many whole pages as fit into so many bytes.
+    Bytes(u64),
+    /// So many pages.
+    Pages(u32),
+}
+
+impl KvBudget {
+    /// Pages of `page_bytes` bytes (all layers) each; 0 where not even one fits.
+    #[must_use]
+    pub fn pages(self, page_bytes: usize) -> u32 {
+        match self {
+            Self::Bytes(bytes) => {
+                u32::try_from(bytes / page_bytes.max(1) as u64).unwrap_or(u32::MAX)
+            }
+            Self::Pages(pages) => pages,
+        }
+    }
+}
+
+/// A SHA-256 checksum; read and shown as 64 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Sha256(pub [u8; 32]);
+
+/// Text that is no SHA-256 checksum.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("SHA-256 {0:?}: want 64 hexadecimal digits")]
+pub struct InvalidSha256(pub String);
+
+impl FromStr for Sha256 {
+    type Err = InvalidSha256;
+
+    fn from_str(text: &str) -> Result<Self, InvalidSha256> {
+        let invalid = || InvalidSha256(text.to_owned());
+        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(invalid());
+        }
+        let mut bytes = [0; 32];
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            *byte =
+                u8::from_str_radix(&text[2 * index..2 * index + 2], 16).map_err(|_| invalid())?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl fmt::Display for Sha256 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+const ROLES: [(&str, WorkerRole); 3] = [
+    (WorkerRole::Prefill.as_str(), WorkerRole::Prefill),
+    (WorkerRole::Decode.as_str(), WorkerRole::Decode),
+    (WorkerRole::Both.as_str(), WorkerRole::Both),
+];
+
+const DTYPES: [(&str, KvDtype); 2] = [
+    (KvDtype::F16.as_str(), KvDtype::F16),
+    (KvDtype::Bf16.as_str(), KvDtype::Bf16),
+];
+
+pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
+    let id = section.need("id", "1 to 63 letters, digits, '-', '_' or '.'", |value| {
+        WorkerId::new(value.as_str()?).ok()
+    });
+    let role = section.need_choice("role", &ROLES);
+    let listen = section.need("listen", SOCKET, socket);
+    let model = section.need("model", PATH, |value| text(value).map(PathBuf::from));
+    let model_sha256 = section.read("model_sha256", "64 hexadecimal digits", |value| {
+        value.as_str()?.parse().ok()
+    });
+    let model_name = section.read("model_name", "a name", |value| {
+        text(value).map(str::to_owned)
+    });
+    let kv = read_kv(section);
+    let page_tokens = section.number("page_tokens", 1..=1024);
+    let kv_dtype = section.choice("kv_dtype", &DTYPES);
+    let chunk_tokens = section.number("chunk_tokens", 1..=65_536);
+    let max_batch = section.number("max_batch", 1..=4096);
+    let threads = section.number("threads", 1..=1024);
+    let queue_limit = section.number("queue_limit", 1..=1_000_000);
+    let drain_timeout = section.millis("drain_timeout_ms", 1..=600_000, 5_000);
+    let metrics_listen = section.read("metrics_listen", SOCKET, socket);
+    Some(WorkerConfig {
+        id: id?,
+        role: role?,
+        listen: listen?,
+        model: section.in_folder(model?),
+        model_sha256,
+        model_name,
+        kv,
+        page_tokens: page_tokens.unwrap_or(16),
+        kv_dtype: kv_dtype.unwrap_or(KvDtype::F16),
+        chunk_tokens: chunk_tokens.unwrap_or(512),
+        max_batch: max_batch.unwrap_or(16),
+        threads: threads.unwrap_or_else(cores),
+        queue_limit: queue_limit.unwrap_or(256),
+        drain_timeout,
+        metrics_listen,
+        fabric: FabricConfig::default(),
+        identity: IdentityConfig::default(),
+        control: ControlConfig::default(),
+    })
+}
+
+fn read_kv(section: &mut Section<'_, '_>) -> KvBudget {
+    let line = section
+        .line_of("kv_pages")
+        .filter(|_| section.line_of("kv_memory").is_some());
+    if line.is_some() {
+        section.refuse(
+            line,
+            "kv_pages and kv_memory are both given: want one of them",
+        );
+    }
+    let pages = section
+        .number("kv_pages", 1..=16_777_216)
+        .map(KvBudget::Pages);
+    let bytes = section
+        .bytes("kv_memory", 64 << 10..=16 << 40)
+        .map(KvBudget::Bytes);
+    pages.or(bytes).unwrap_or(KvBudget::Bytes(256 << 20))
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

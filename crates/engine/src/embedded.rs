@@ -1,0 +1,165 @@
+//! The embedded engine: a thread that runs steps of a model over pages of an arena.
+
+mod sampling;
+mod sequence;
+mod steps;
+
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+use tandem_core::arena::ArenaLayout;
+use tandem_memory::{HostMemory, Memory};
+use tandem_text::TextModel;
+use tokio::sync::mpsc::Sender;
+
+use crate::{Command, EmbeddedModel, Engine, EngineDescription, Event, Progress, StepWatch};
+use steps::Steps;
+
+/// Commands that wait for a step's border, at most.
+const QUEUE: usize = 1024;
+
+/// What an engine runs on.
+#[derive(Clone)]
+pub struct EngineOptions {
+    /// Layout of the arena; its geometry is the model's.
+    pub layout: ArenaLayout,
+    /// The arena.
+    pub memory: Arc<HostMemory>,
+    /// Prompt tokens in one step, over all sequences, at most.
+    pub chunk_tokens: u32,
+    /// Sequences that generate in one step, at most.
+    pub max_batch: usize,
+    /// Sequences the engine holds, at most.
+    pub max_sequences: usize,
+    /// Threads that compute.
+    pub threads: usize,
+    /// Makes text of tokens.
+    pub text: Arc<TextModel>,
+}
+
+impl EngineOptions {
+    /// Options for an arena, the rest as it is by default: 512 tokens a step, batches of 64, 1024
+    /// sequences, a thread for each core.
+    #[must_use]
+    pub fn new(layout: ArenaLayout, memory: Arc<HostMemory>, text: Arc<TextModel>) -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, Into::into);
+        Self {
+            layout,
+            memory,
+            chunk_tokens: 512,
+            max_batch: 64,
+            max_sequences: 1024,
+            threads,
+            text,
+        }
+    }
+}
+
+/// Why an engine could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The arena was laid out for another model.
+    #[error("the arena is laid out for {arena}, the model needs {model}")]
+    Geometry {
+        /// The arena's.
+        arena: String,
+        /// The model's.
+        model: String,
+    },
+    /// The memory is smaller than the arena.
+    #[error("the arena needs {needs} bytes of memory, there are {has}")]
+    Memory {
+        /// Bytes of the layout.
+        needs: usize,
+        /// Bytes of the memory.
+        has: usize,
+    },
+    /// A limit of 0 lets nothing run.
+    #[error("{0} must be at least 1")]
+    Zero(&'static str),
+    /// The system gave no thread.
+    #[error("cannot start the engine's threads: {0}")]
+    Threads(String),
+}
+
+/// A running engine with a model of its own.
+///
+/// Dropping it ends its thread at the next step's border, without waiting for it; sequences that
+/// are still in it get no further event. If its thread panics, the event channel closes and
+/// [`Engine::submit`] gives commands back.
+#[derive(Debug)]
+pub struct EmbeddedEngine {
+    description: EngineDescription,
+    commands: SyncSender<Command>,
+    progress: Arc<Progress>,
+}
+
+impl EmbeddedEngine {
+    /// Starts the thread `tandem-engine` and `threads` threads that compute for it.
+    pub fn start(
+        model: EmbeddedModel,
+        options: EngineOptions,
+        watch: Box<dyn StepWatch>,
+        events: Sender<Event>,
+    ) -> Result<Self, StartError> {
+        check(&model, &options)?;
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(options.threads)
+            .thread_name(|index| format!("tandem-math-{index}"))
+            .build()
+            .map_err(|e| StartError::Threads(e.to_string()))?;
+        let description = model.describe();
+        let progress = Arc::new(Progress::default());
+        let (commands, queue) = sync_channel(QUEUE);
+        let steps = Steps::new(model, options, pool, progress.clone(), watch, events);
+        std::thread::Builder::new()
+            .name("tandem-engine".to_owned())
+            .spawn(move || steps.run(&queue))
+            .map_err(|e| StartError::Threads(e.to_string()))?;
+        Ok(Self {
+            description,
+            commands,
+            progress,
+        })
+    }
+}
+
+fn check(model: &EmbeddedModel, options: &EngineOptions) -> Result<(), StartError> {
+    if *options.layout.geometry() != model.geometry() {
+        return Err(StartError::Geometry {
+            arena: options.layout.geometry().to_string(),
+            model: model.geometry().to_string(),
+        });
+    }
+    let (needs, has) = (options.layout.bytes(), options.memory.len());
+    if has < needs {
+        return Err(StartError::Memory { needs, has });
+    }
+    let limits = [
+        ("chunk_tokens", options.chunk_tokens as usize),
+        ("max_batch", options.max_batch),
+        ("max_sequences", options.max_sequences),
+        ("threads", options.threads),
+    ];
+    match limits.iter().find(|(_, limit)| *limit == 0) {
+        Some((name, _)) => Err(StartError::Zero(name)),
+        None => Ok(()),
+    }
+}
+
+impl Engine for EmbeddedEngine {
+    fn describe(&self) -> &EngineDescription {
+        &self.description
+    }
+
+    fn submit(&self, command: Command) -> Result<(), Command> {
+        use std::sync::mpsc::TrySendError::{Disconnected, Full};
+        self.commands
+            .try_send(command)
+            .map_err(|(Full(c) | Disconnected(c))| c)
+    }
+
+    fn progress(&self) -> Arc<Progress> {
+        self.progress.clone()
+    }
+}

@@ -1,0 +1,365 @@
+//! The engine's thread: commands in, one step after the other, events out.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
+
+use rayon::ThreadPool;
+use tandem_core::SequenceId;
+use tokio::sync::mpsc::Sender;
+
+use super::EngineOptions;
+use super::sampling::{choose, log_probabilities};
+use super::sequence::{DecodeSequence, Limits, PrefillSequence, Refusal};
+use crate::forward::{Arena, Forward, SpanInput};
+use crate::{Command, EmbeddedModel, Event, Progress, StepItem, StepPlan, StepWatch, TokenLogprob};
+
+/// Nobody takes events any more.
+struct Closed;
+
+/// All the thread owns.
+pub(super) struct Steps {
+    model: EmbeddedModel,
+    options: EngineOptions,
+    limits: Limits,
+    pool: ThreadPool,
+    progress: Arc<Progress>,
+    watch: Box<dyn StepWatch>,
+    events: Sender<Event>,
+    forward: Forward,
+    /// In the order they came.
+    prefills: VecDeque<PrefillSequence>,
+    /// Those that wait longest for a step come first.
+    decodes: Vec<DecodeSequence>,
+}
+
+/// What one step runs.
+struct Plan {
+    /// Index in `decodes`.
+    decodes: Vec<usize>,
+    /// The first of `prefills`, with the end of each one's chunk.
+    prefills: Vec<usize>,
+}
+
+impl Steps {
+    pub(super) fn new(
+        model: EmbeddedModel,
+        options: EngineOptions,
+        pool: ThreadPool,
+        progress: Arc<Progress>,
+        watch: Box<dyn StepWatch>,
+        events: Sender<Event>,
+    ) -> Self {
+        let description = model.describe();
+        let limits = Limits {
+            layout: options.layout,
+            vocabulary: description.vocabulary,
+            context: description.context_length,
+        };
+        Self {
+            model,
+            options,
+            limits,
+            pool,
+            progress,
+            watch,
+            events,
+            forward: Forward::default(),
+            prefills: VecDeque::new(),
+            decodes: Vec::new(),
+        }
+    }
+
+    /// Until the engine is dropped or nobody takes its events.
+    pub(super) fn run(mut self, commands: &Receiver<Command>) {
+        while self
+            .take_commands(commands)
+            .and_then(|()| self.step())
+            .is_ok()
+        {}
+    }
+
+    /// Takes all commands at hand; waits for one where there is nothing to run.
+    fn take_commands(&mut self, commands: &Receiver<Command>) -> Result<(), Closed> {
+        if self.prefills.is_empty() && !self.decodes.iter().any(|d| d.ready) {
+            let command = commands.recv().map_err(|_| Closed)?;
+            self.handle(command)?;
+        }
+        // No more than the queue holds, so that whoever fills it cannot keep steps from running.
+        for _ in 0..super::QUEUE {
+            match commands.try_recv() {
+                Ok(command) => self.handle(command)?,
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => return Err(Closed),
+            }
+        }
+        Ok(())
+    }
+
+    fn emit(&self, event: Event) -> Result<(), Closed> {
+        self.events.blocking_send(event).map_err(|_| Closed)
+    }
+
+    fn handle(&mut self, command: Command) -> Result<(), Closed> {
+        let (sequence, done) = match command {
+            Command::Prefill {
+                sequence,
+                tokens,
+                pages,
+            } => {
+                let new = PrefillSequence::new(sequence, tokens, pages, &self.limits);
+                (
+                    sequence,
+                    self.room_for(sequence)
+                        .and(new)
+                        .map(|new| self.begin_prefill(new)),
+                )
+            }
+            Command::Admit {
+                sequence,
+                tokens,
+                generated,
+                pages,
+                sampling,
+                stop,
+            } => {
+                let (limits, text) = (&self.limits, &self.options.text);
+                let new = self.room_for(sequence).and_then(|()| {
+                    DecodeSequence::new(
+                        sequence, &tokens, generated, pages, sampling, stop, limits, text,
+                    )
+                });
+                (
+                    sequence,
+                    new.map(|new| self.decodes.push(new)).map(|()| None),
+                )
+            }
+            Command::MakeReady { sequence } => (sequence, self.make_ready(sequence)),
+            Command::Cancel { sequence } => {
+                let cancelled = self
+                    .remove(sequence)
+                    .then_some(Event::Cancelled { sequence });
+                (sequence, Ok(cancelled))
+            }
+        };
+        match done {
+            Ok(None) => Ok(()),
+            Ok(Some(event)) => self.emit(event),
+            Err(refusal) => {
+                // The event says that its pages are touched no more: that must be so.
+                self.remove(sequence);
+                self.emit(Event::Failed {
+                    sequence,
+                    message: refusal.to_string(),
+                })
+            }
+        }
+    }
+
+    fn room_for(&self, sequence: SequenceId) -> Result<(), Refusal> {
+        let known = self
+            .prefills
+            .iter()
+            .map(|p| p.id)
+            .chain(self.decodes.iter().map(|d| d.id));
+        if known.into_iter().any(|id| id == sequence) {
+            return Err(Refusal::InUse);
+        }
+        match self.prefills.len() + self.decodes.len() {
+            held if held >= self.options.max_sequences => Err(Refusal::Full(held)),
+            _ => Ok(()),
+        }
+    }
+
+    fn begin_prefill(&mut self, new: PrefillSequence) -> Option<Event> {
+        if new.end() == 0 {
+            return Some(Event::Prefilled { sequence: new.id });
+        }
+        self.prefills.push_back(new);
+        None
+    }
+
+    fn make_ready(&mut self, sequence: SequenceId) -> Result<Option<Event>, Refusal> {
+        let found = self.decodes.iter().position(|d| d.id == sequence);
+        let index = found.ok_or(Refusal::Unknown)?;
+        if self.decodes[index].ready {
+            return Err(Refusal::NotWaiting);
+        }
+        self.decodes[index].ready = true;
+        Ok(self.decodes[index].take_complete().map(|(reason, text)| {
+            self.decodes.remove(index);
+            Event::Finished {
+                sequence,
+                text,
+                reason,
+            }
+        }))
+    }
+
+    fn remove(&mut self, sequence: SequenceId) -> bool {
+        let held = self.prefills.len() + self.decodes.len();
+        self.prefills.retain(|p| p.id != sequence);
+        self.decodes.retain(|d| d.id != sequence);
+        self.prefills.len() + self.decodes.len() < held
+    }
+
+    fn plan(&self) -> Plan {
+        let ready = self.decodes.iter().enumerate().filter(|(_, d)| d.ready);
+        let decodes = ready
+            .map(|(index, _)| index)
+            .take(self.options.max_batch)
+            .collect();
+        let mut left = self.options.chunk_tokens as usize;
+        let mut prefills = Vec::new();
+        for sequence in &self.prefills {
+            let tokens = (sequence.end() - sequence.done).min(left);
+            if tokens == 0 {
+                break;
+            }
+            prefills.push(sequence.done + tokens);
+            left -= tokens;
+        }
+        Plan { decodes, prefills }
+    }
+
+    fn step(&mut self) -> Result<(), Closed> {
+        let plan = self.plan();
+        if plan.decodes.is_empty() && plan.prefills.is_empty() {
+            return Ok(());
+        }
+        self.announce(&plan);
+        self.compute(&plan);
+        self.end_prefills(&plan)?;
+        self.end_decodes(&plan)
+    }
+
+    fn announce(&mut self, plan: &Plan) {
+        if plan.prefills.is_empty() {
+            return;
+        }
+        let item = |(sequence, end): (&PrefillSequence, &usize)| StepItem {
+            sequence: sequence.id,
+            start: sequence.done as u32,
+            end: *end as u32,
+            last: *end == sequence.end(),
+        };
+        let items = self.prefills.iter().zip(&plan.prefills).map(item).collect();
+        self.watch.step_planned(StepPlan {
+            first_layer: self.progress.layers(),
+            items,
+        });
+    }
+
+    /// Runs the model; the decode sequences' logits stay in `forward`, in the plan's order.
+    fn compute(&mut self, plan: &Plan) {
+        let decodes = plan.decodes.iter().map(|index| {
+            let sequence = &self.decodes[*index];
+            let first = sequence.position();
+            let tokens = &sequence.tokens[first..];
+            SpanInput {
+                pages: &sequence.pages,
+                first,
+                tokens,
+                logits: true,
+            }
+        });
+        let prefills = self
+            .prefills
+            .iter()
+            .zip(&plan.prefills)
+            .map(|(sequence, end)| SpanInput {
+                pages: &sequence.pages,
+                first: sequence.done,
+                tokens: &sequence.tokens[sequence.done..*end],
+                logits: false,
+            });
+        let inputs: Vec<SpanInput<'_>> = decodes.chain(prefills).collect();
+        let arena = Arena {
+            memory: &self.options.memory,
+            layout: &self.options.layout,
+        };
+        let counted = !plan.prefills.is_empty();
+        let (forward, progress, model) = (&mut self.forward, &self.progress, &self.model);
+        self.pool.install(|| {
+            forward.run(&model.inner, arena, &inputs, || {
+                if counted {
+                    progress.bump();
+                }
+            });
+        });
+    }
+
+    fn end_prefills(&mut self, plan: &Plan) -> Result<(), Closed> {
+        for (sequence, end) in self.prefills.iter_mut().zip(&plan.prefills) {
+            sequence.done = *end;
+        }
+        while let Some(first) = self.prefills.pop_front_if(|p| p.done == p.end()) {
+            self.emit(Event::Prefilled { sequence: first.id })?;
+        }
+        Ok(())
+    }
+
+    fn end_decodes(&mut self, plan: &Plan) -> Result<(), Closed> {
+        let mut ended = Vec::new();
+        for (row, index) in plan.decodes.iter().enumerate() {
+            let id = self.decodes[*index].id;
+            let Some(token) = self.sample(row, *index) else {
+                ended.push(id);
+                let message = "the model gave no finite logits".to_owned();
+                self.emit(Event::Failed {
+                    sequence: id,
+                    message,
+                })?;
+                continue;
+            };
+            let logprobs = self.logprobs(row, *index, token);
+            let end_tokens = self.options.text.end_tokens();
+            let grown = self.decodes[*index].grow(token, end_tokens, &self.limits);
+            self.emit(Event::Token {
+                sequence: id,
+                token,
+                text: grown.text,
+                logprobs,
+            })?;
+            if let Some((reason, text)) = grown.end {
+                ended.push(id);
+                self.emit(Event::Finished {
+                    sequence: id,
+                    text,
+                    reason,
+                })?;
+            }
+        }
+        // Who was served goes to the back.
+        if let Some(last) = plan.decodes.last() {
+            self.decodes.rotate_left(last + 1);
+        }
+        self.decodes.retain(|d| !ended.contains(&d.id));
+        Ok(())
+    }
+
+    fn sample(&self, row: usize, index: usize) -> Option<u32> {
+        let sequence = &self.decodes[index];
+        let count = u64::from(sequence.generated());
+        choose(
+            self.forward.logits(row, &self.model.inner),
+            &sequence.sampling,
+            count,
+        )
+    }
+
+    fn logprobs(&self, row: usize, index: usize, token: u32) -> Vec<TokenLogprob> {
+        let Some(top) = self.decodes[index].sampling.logprobs else {
+            return Vec::new();
+        };
+        let text = &self.options.text;
+        log_probabilities(self.forward.logits(row, &self.model.inner), token, top)
+            .into_iter()
+            .map(|(token, logprob)| TokenLogprob {
+                token,
+                bytes: text.token_bytes(token),
+                logprob,
+            })
+            .collect()
+    }
+}

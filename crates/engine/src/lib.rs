@@ -1,0 +1,23 @@
+//! The boundary between an agent and whatever computes, and the embedded engine behind it.
+//!
+//! An engine owns a model and runs steps on a thread of its own. It never allocates a page, never
+//! decides when one may be read, and never talks to a peer: the agent leases pages, hands their
+//! numbers over with a sequence, and takes them back only when the engine has said (by
+//! [`Event::Prefilled`], [`Event::Finished`], [`Event::Cancelled`] or [`Event::Failed`]) that it
+//! will touch them no more.
+#![forbid(unsafe_code)]
+
+pub mod boundary;
+mod embedded;
+mod forward;
+mod kernel;
+mod model;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+pub use boundary::{
+    Command, Engine, EngineDescription, Event, FinishReason, Progress, Sampling, StepItem,
+    StepPlan, StepWatch, StopConditions, TokenLogprob,
+};
+pub use embedded::{EmbeddedEngine, EngineOptions, StartError};
+pub use model::{EmbeddedModel, LoadError, ModelOptions, SUPPORTED};

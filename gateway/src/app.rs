@@ -1,0 +1,47 @@
+//! What all of the gateway's replies are made from.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::door::{Door, View};
+use crate::metrics::Metrics;
+use crate::reading::Reading;
+use crate::relay::Farewells;
+use crate::roster::Roster;
+
+/// Shared by all connections.
+pub(crate) struct App {
+    pub(crate) door: Door,
+    pub(crate) roster: Arc<Roster>,
+    pub(crate) farewells: Farewells,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) reading: Reading,
+    pub(crate) request_timeout: Duration,
+    pub(crate) max_body_bytes: u64,
+    /// Seconds since 1970 at which the gateway started.
+    pub(crate) started: u64,
+    pub(crate) stopping: AtomicBool,
+}
+
+impl App {
+    /// The name under which the model is served.
+    pub(crate) fn model_name<'a>(&'a self, view: &'a View) -> &'a str {
+        match &view.served {
+            Some(served) => &served.name,
+            None => self.reading.model_name(),
+        }
+    }
+
+    /// Whether it takes no new connections.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn unix_seconds() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |time| time.as_secs())
+}

@@ -1,0 +1,218 @@
+//! The task that owns the front door, and the handle to it.
+//!
+//! What must hold: whoever submits holds a [`Ticket`], and a ticket's end always reaches the door,
+//! however its request ends: room for that message is set aside before the request is submitted.
+
+mod ticket;
+mod view;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tandem_core::fleet::{Mismatch, WorkerFacts, WorkerLoad};
+use tandem_core::front_door::{DoorLimits, FrontDoor, Input, Output, Rejection};
+use tandem_core::pairing::{Pair, RequestFacts};
+use tandem_core::{Instant, RequestId};
+use tandem_policies::Pairing;
+use tandem_wire::task::{Task, spawn};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+
+use crate::clock::Clock;
+
+pub(crate) use ticket::Ticket;
+pub(crate) use view::View;
+
+/// Told to clients that are turned away for want of workers or room.
+pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Messages to the door beside the tickets' ends.
+const COMMANDS: usize = 256;
+
+/// What the door answers to a submission or a refusal: whom to ask, or why nobody.
+pub(crate) type Answer = Result<Pair, Rejection>;
+
+#[derive(Debug)]
+enum Command {
+    /// Something that nobody waits for.
+    Tell(Input),
+    /// Something that is answered with an [`Output`] for the request.
+    Place {
+        request: RequestId,
+        input: Input,
+        answer: oneshot::Sender<Answer>,
+    },
+    /// A worker registers.
+    Join {
+        facts: Box<WorkerFacts>,
+        load: WorkerLoad,
+        answer: oneshot::Sender<Result<(), Mismatch>>,
+    },
+    /// A ticket ended.
+    End { request: RequestId },
+}
+
+/// Talks to the door's task.
+#[derive(Clone, Debug)]
+pub(crate) struct Door {
+    commands: mpsc::Sender<Command>,
+    /// Tickets that are not out, of `tickets`.
+    free: Arc<Semaphore>,
+    tickets: usize,
+    view: watch::Receiver<View>,
+    clock: Clock,
+}
+
+/// The door's task has ended: the gateway is stopping.
+#[derive(Debug, thiserror::Error)]
+#[error("the gateway is stopping")]
+pub(crate) struct Closed;
+
+impl Door {
+    /// Starts the task. At most `queue` requests wait and at most `tickets` are in flight.
+    pub(crate) fn open(queue: usize, tickets: usize, policy: Pairing) -> (Self, Task<()>) {
+        let (commands, inbox) = mpsc::channel(tickets + COMMANDS);
+        let clock = Clock::start();
+        let limits = DoorLimits {
+            queue,
+            retry_after: RETRY_AFTER,
+        };
+        let door = FrontDoor::new(limits, policy);
+        let mut first = View::default();
+        first.update(&door);
+        let (publish, view) = watch::channel(first);
+        let keeper = Keeper {
+            door,
+            clock,
+            waiting: HashMap::new(),
+            tickets,
+            publish,
+        };
+        let task = spawn("door", keeper.run(inbox));
+        let free = Arc::new(Semaphore::new(tickets));
+        (
+            Self {
+                commands,
+                free,
+                tickets,
+                view,
+                clock,
+            },
+            task,
+        )
+    }
+
+    /// Requests that have not ended: those with a ticket, and those whose end the door has yet to
+    /// see.
+    pub(crate) fn in_flight(&self) -> usize {
+        let out = self.tickets - self.free.available_permits();
+        out.max(self.view.borrow().submitted)
+    }
+
+    /// What the door sees now.
+    pub(crate) fn view(&self) -> View {
+        self.view.borrow().clone()
+    }
+
+    /// A worker registers, or is refused.
+    pub(crate) async fn join(
+        &self,
+        facts: WorkerFacts,
+        load: WorkerLoad,
+    ) -> Result<Result<(), Mismatch>, Closed> {
+        let (answer, answered) = oneshot::channel();
+        let join = Command::Join {
+            facts: Box::new(facts),
+            load,
+            answer,
+        };
+        self.commands.send(join).await.map_err(|_| Closed)?;
+        answered.await.map_err(|_| Closed)
+    }
+
+    /// Something happened that the door does not answer.
+    pub(crate) async fn tell(&self, input: Input) {
+        // Fails only where the gateway is stopping.
+        let _ = self.commands.send(Command::Tell(input)).await;
+    }
+}
+
+/// What the task owns.
+struct Keeper {
+    door: FrontDoor<Pairing>,
+    clock: Clock,
+    /// Who waits for an answer.
+    waiting: HashMap<RequestId, oneshot::Sender<Answer>>,
+    /// At most so many are out.
+    tickets: usize,
+    publish: watch::Sender<View>,
+}
+
+impl Keeper {
+    async fn run(mut self, mut inbox: mpsc::Receiver<Command>) {
+        loop {
+            let wake = self.door.deadline().map(|moment| self.clock.tokio(moment));
+            let command = tokio::select! {
+                command = inbox.recv() => match command {
+                    Some(command) => Some(command),
+                    None => return,
+                },
+                () = sleep_until(wake) => None,
+            };
+            self.handle(command);
+            while let Some(output) = self.door.poll() {
+                self.answer(output);
+            }
+            // A ticket's end is sent before another ticket takes its place.
+            assert!(
+                self.door.in_flight() <= self.tickets,
+                "whoever submits holds a ticket"
+            );
+            self.publish.send_modify(|view| view.update(&self.door));
+        }
+    }
+
+    fn handle(&mut self, command: Option<Command>) {
+        let now = self.clock.now();
+        match command {
+            None => self.door.handle(now, Input::Tick),
+            Some(Command::Tell(input)) => self.door.handle(now, input),
+            Some(Command::Place {
+                request,
+                input,
+                answer,
+            }) => {
+                self.waiting.insert(request, answer);
+                self.door.handle(now, input);
+            }
+            Some(Command::Join {
+                facts,
+                load,
+                answer,
+            }) => {
+                let _ = answer.send(self.door.join(*facts, load));
+            }
+            Some(Command::End { request }) => {
+                self.waiting.remove(&request);
+                self.door.handle(now, Input::Ended { request });
+            }
+        }
+    }
+
+    fn answer(&mut self, output: Output) {
+        let (request, answer) = match output {
+            Output::Ask { request, pair } => (request, Ok(pair)),
+            Output::Reject { request, why } => (request, Err(why)),
+        };
+        // Nobody waits where the client has left; its ticket's end is on its way.
+        if let Some(waiting) = self.waiting.remove(&request) {
+            let _ = waiting.send(answer);
+        }
+    }
+}
+
+async fn sleep_until(moment: Option<tokio::time::Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

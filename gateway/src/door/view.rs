@@ -1,0 +1,76 @@
+//! What others may know of the door: copied out after each step.
+
+use tandem_core::fleet::{Fleet, Worker};
+use tandem_core::front_door::FrontDoor;
+use tandem_core::pairing::Policy;
+
+/// The model that the workers serve.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Served {
+    pub(crate) name: String,
+    /// SHA-256 of its weights.
+    pub(crate) fingerprint: String,
+    /// Tokens of prompt and answer together.
+    pub(crate) context_length: u32,
+}
+
+/// The door after its latest step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct View {
+    /// Requests that wait for a lease.
+    pub(crate) queued: usize,
+    /// Requests that the door knows.
+    pub(crate) submitted: usize,
+    /// Roles that nobody ready fills.
+    pub(crate) missing: Vec<&'static str>,
+    /// What the workers serve, or served before all of them left; `None` before the first came.
+    pub(crate) served: Option<Served>,
+    /// Tokens that the pages of the largest decode worker hold; `None` without one.
+    pub(crate) largest: Option<u64>,
+}
+
+impl View {
+    /// Follows the door.
+    pub(crate) fn update<P: Policy>(&mut self, door: &FrontDoor<P>) {
+        self.queued = door.waiting();
+        self.submitted = door.in_flight();
+        let fleet = door.fleet();
+        self.missing = missing(fleet);
+        let decodes = fleet.workers().filter(|w| w.facts.role.decodes());
+        self.largest = decodes.map(tokens_held).max();
+        if let Some(worker) = fleet.workers().next() {
+            let facts = &worker.facts;
+            let same = self.served.as_ref().is_some_and(|served| {
+                served.name == facts.model && served.fingerprint == facts.fingerprint
+            });
+            if !same {
+                self.served = Some(Served {
+                    name: facts.model.clone(),
+                    fingerprint: facts.fingerprint.clone(),
+                    context_length: facts.context_length,
+                });
+            }
+        }
+    }
+
+    /// Whether some pair could serve a request, were there room.
+    pub(crate) const fn ready(&self) -> bool {
+        self.missing.is_empty()
+    }
+}
+
+fn missing(fleet: &Fleet) -> Vec<&'static str> {
+    let ready = || fleet.workers().filter(|w| !w.load.stopping);
+    let mut missing = Vec::new();
+    if !ready().any(|w| w.facts.role.prefills()) {
+        missing.push("prefill");
+    }
+    if !ready().any(|w| w.facts.role.decodes()) {
+        missing.push("decode");
+    }
+    missing
+}
+
+fn tokens_held(worker: &Worker) -> u64 {
+    u64::from(worker.facts.pages) * u64::from(worker.facts.geometry.page_tokens)
+}

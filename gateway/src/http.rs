@@ -1,0 +1,14 @@
+//! HTTP: connections, the layers around every reply, and the paths.
+
+mod body;
+mod catch;
+mod observe;
+mod patience;
+mod reply;
+mod request_id;
+mod routes;
+mod server;
+mod sse;
+mod target;
+
+pub(crate) use server::{Limits, serve};

@@ -1,0 +1,116 @@
+//! Reading requests off the I/O threads: JSON, chat template and tokenizer cost time in proportion
+//! to what the client sent.
+//!
+//! What must hold: no more threads read than were configured, also when clients leave; a prompt that
+//! cannot fit the context by its length alone is not tokenised.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tandem_text::{TextError, TextModel};
+use tokio::sync::Semaphore;
+
+use crate::api::ask::{Ask, Endpoint, Known};
+use crate::api::error::ApiError;
+use crate::door::View;
+
+/// Normalisation may make a text shorter, NFC down to a third of its bytes.
+const NORMALISED: usize = 3;
+/// Of a model that does not say.
+const UNKNOWN_CONTEXT: u32 = u32::MAX;
+
+/// The model's text side, and the threads that may use it.
+#[derive(Clone)]
+pub(crate) struct Reading {
+    text: Arc<TextModel>,
+    threads: Arc<Semaphore>,
+    /// Bytes of the longest token.
+    longest_token: usize,
+    /// The name of the model's file, where the model has none of its own.
+    name: String,
+    default_max_tokens: Option<u32>,
+}
+
+impl Reading {
+    /// Loads the model's tokenizer and template. Costs about a second: not for an I/O thread.
+    pub(crate) fn load(
+        path: &Path,
+        threads: usize,
+        default_max_tokens: Option<u32>,
+    ) -> Result<Self, TextError> {
+        let text = TextModel::load(path)?;
+        let longest = (0..text.vocabulary())
+            .map(|token| text.token_bytes(token).len())
+            .max();
+        let file = path.file_stem().unwrap_or_default().to_string_lossy();
+        Ok(Self {
+            name: text.model_name().unwrap_or(&file).to_owned(),
+            longest_token: longest.unwrap_or(1).max(1),
+            text: Arc::new(text),
+            threads: Arc::new(Semaphore::new(threads.max(1))),
+            default_max_tokens,
+        })
+    }
+
+    /// The model's name while no worker has said it.
+    pub(crate) fn model_name(&self) -> &str {
+        &self.name
+    }
+
+    /// Tokens of prompt and answer together.
+    pub(crate) fn context(&self, view: &View) -> u32 {
+        let own = self.text.context_length();
+        let theirs = view.served.as_ref().map(|served| served.context_length);
+        own.into_iter()
+            .chain(theirs)
+            .min()
+            .unwrap_or(UNKNOWN_CONTEXT)
+    }
+
+    /// The tokens that end an answer.
+    pub(crate) fn end_tokens(&self) -> &[u32] {
+        self.text.end_tokens()
+    }
+
+    /// Reads a request's body.
+    pub(crate) async fn read(
+        &self,
+        endpoint: Endpoint,
+        body: Bytes,
+        view: &View,
+    ) -> Result<Ask, ApiError> {
+        let known = self.known(view);
+        let closed = || ApiError::internal("The tokenizer's threads are gone.");
+        let permit = Arc::clone(&self.threads)
+            .acquire_owned()
+            .await
+            .map_err(|_| closed())?;
+        let text = Arc::clone(&self.text);
+        let reading = tokio::task::spawn_blocking(move || {
+            // Held until the thread is free again, also where the client has left.
+            let _permit = permit;
+            Ask::read(endpoint, &body, &text, &known)
+        });
+        reading
+            .await
+            .map_err(|_| ApiError::internal("The request could not be read."))?
+    }
+
+    fn known(&self, view: &View) -> Known {
+        let context = self.context(view);
+        let longest_text = (context as usize)
+            .saturating_mul(self.longest_token)
+            .saturating_mul(NORMALISED);
+        Known {
+            names: view
+                .served
+                .iter()
+                .map(|served| served.name.clone())
+                .collect(),
+            context,
+            longest_text,
+            default_max_tokens: self.default_max_tokens,
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! One connection with a worker, from dialling to its end.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tandem_core::fleet::{WorkerFacts, WorkerLoad};
+use tandem_core::front_door::Input;
+use tandem_core::geometry::KvGeometry;
+use tandem_core::{Incarnation, WorkerId, WorkerRole};
+use tandem_wire::convert::{Nonsense, nonsense};
+use tandem_wire::{Channel, Connection, Endpoint, PROTOCOL_VERSION, Receiver, Sender, proto};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use crate::door::Door;
+use crate::roster::{Introduction, Reachable, Roster};
+
+/// A worker has so long to take a connection, and to introduce itself.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// Between two signs of life of ours.
+const BEAT: Duration = Duration::from_millis(500);
+/// A worker whose connection lives and that reports nothing for so long is stuck.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// What all sessions share.
+#[derive(Clone)]
+pub(crate) struct Party {
+    pub(crate) endpoint: Endpoint,
+    /// The gateway's name and life.
+    pub(crate) name: String,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) door: Door,
+    pub(crate) roster: Arc<Roster>,
+}
+
+/// How a session ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// Nobody answered.
+    Unreachable(String),
+    /// The worker may not join.
+    Refused(String),
+    /// It was in the pool.
+    Lost { worker: WorkerId, why: String },
+    /// The gateway is stopping.
+    Closed,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(why) => write!(f, "worker unreachable: {why}"),
+            Self::Refused(why) => write!(f, "worker refused: {why}"),
+            Self::Lost { worker, why } => write!(f, "worker {worker} lost: {why}"),
+            Self::Closed => write!(f, "the gateway is stopping"),
+        }
+    }
+}
+
+/// Dials, registers and listens until the worker is lost.
+pub(crate) async fn run(party: &Party, address: SocketAddr) -> Ended {
+    let connection = match timeout(HANDSHAKE, party.endpoint.connect(address)).await {
+        Ok(Ok(connection)) => connection,
+        Ok(Err(error)) => return Ended::Unreachable(error.to_string()),
+        Err(_) => return Ended::Unreachable(format!("no connection with {address} in time")),
+    };
+    // However the session ends, its connection does too.
+    let connection = Closing(connection);
+    let (channel, welcome) = match timeout(HANDSHAKE, greet(party, &connection.0)).await {
+        Ok(Ok(greeted)) => greeted,
+        Ok(Err(why)) => return Ended::Unreachable(why),
+        Err(_) => return Ended::Unreachable(format!("{address} did not introduce itself")),
+    };
+    let introduction = match check(&welcome, &connection.0) {
+        Ok(introduction) => Arc::new(introduction),
+        Err(why) => return Ended::Refused(why),
+    };
+    let reachable = Reachable {
+        connection: connection.0.clone(),
+        address,
+        incarnation: introduction.facts.incarnation,
+    };
+    let worker = introduction.facts.worker.clone();
+    if !party.roster.introduce(Arc::clone(&introduction), reachable) {
+        return Ended::Refused(format!("another {worker} is connected already"));
+    }
+    let ended = register(
+        party,
+        address,
+        &introduction,
+        welcome.load.unwrap_or_default(),
+        channel,
+    );
+    let ended = ended.await;
+    party.roster.leave(&worker);
+    ended
+}
+
+struct Closing(Connection);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close("the session ended");
+    }
+}
+
+async fn greet(
+    party: &Party,
+    connection: &Connection,
+) -> Result<(Channel, proto::Welcome), String> {
+    let mut channel = connection.open().await.map_err(|e| e.to_string())?;
+    let hello = proto::Hello {
+        version: PROTOCOL_VERSION,
+        name: party.name.clone(),
+        incarnation: party.incarnation.0,
+    };
+    let open = proto::Open {
+        kind: Some(proto::open::Kind::Control(hello)),
+    };
+    channel.send.send(&open).await.map_err(|e| e.to_string())?;
+    let welcome = channel.recv.expect().await.map_err(|e| e.to_string())?;
+    Ok((channel, welcome))
+}
+
+/// Whether the worker is who it says, and makes sense.
+fn check(welcome: &proto::Welcome, connection: &Connection) -> Result<Introduction, String> {
+    if welcome.version != PROTOCOL_VERSION {
+        let theirs = welcome.version;
+        return Err(format!(
+            "it speaks protocol version {theirs}, the gateway {PROTOCOL_VERSION}"
+        ));
+    }
+    let facts = facts(welcome).map_err(|e| e.to_string())?;
+    if !connection.is_worker(&facts.worker) {
+        return Err(format!(
+            "its certificate does not prove that it is {}",
+            facts.worker
+        ));
+    }
+    Ok(Introduction {
+        facts,
+        provider: welcome.provider.clone().unwrap_or_default(),
+    })
+}
+
+fn facts(welcome: &proto::Welcome) -> Result<WorkerFacts, Nonsense> {
+    let model = welcome.model.as_ref().ok_or_else(|| nonsense("no model"))?;
+    let geometry = welcome
+        .geometry
+        .as_ref()
+        .ok_or_else(|| nonsense("no geometry"))?;
+    if model.context_length == 0 {
+        return Err(nonsense("a context of 0 tokens"));
+    }
+    Ok(WorkerFacts {
+        worker: WorkerId::new(welcome.worker.clone()).map_err(|e| nonsense(e.to_string()))?,
+        incarnation: Incarnation(welcome.incarnation),
+        role: WorkerRole::try_from(welcome.role())?,
+        model: model.name.clone(),
+        fingerprint: model.fingerprint.clone(),
+        context_length: model.context_length,
+        geometry: KvGeometry::try_from(geometry)?,
+        pages: geometry.pages,
+        provider: welcome
+            .provider
+            .as_ref()
+            .map(|p| p.name.clone())
+            .unwrap_or_default(),
+    })
+}
+
+/// Takes the worker into the pool for as long as its control stream lives.
+async fn register(
+    party: &Party,
+    address: SocketAddr,
+    introduction: &Introduction,
+    load: proto::Load,
+    channel: Channel,
+) -> Ended {
+    let facts = &introduction.facts;
+    match party.door.join(facts.clone(), core_load(&load)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(mismatch)) => return Ended::Refused(mismatch.to_string()),
+        Err(_) => return Ended::Closed,
+    }
+    let worker = facts.worker.clone();
+    tracing::info!(%worker, role = %facts.role, %address, model = facts.model, pages = facts.pages,
+        provider = facts.provider, "worker joined");
+    party.roster.report(address, load);
+    let Channel { send, recv } = channel;
+    let why = tokio::select! {
+        why = listen(party, address, facts, recv) => why,
+        why = beat(send) => why,
+    };
+    let left = Input::Left {
+        worker: worker.clone(),
+        incarnation: facts.incarnation,
+    };
+    party.door.tell(left).await;
+    Ended::Lost { worker, why }
+}
+
+/// Reads reports until there are no more.
+async fn listen(
+    party: &Party,
+    address: SocketAddr,
+    facts: &WorkerFacts,
+    mut recv: Receiver,
+) -> String {
+    loop {
+        let beat: proto::Beat = match timeout(SILENCE, recv.expect()).await {
+            Ok(Ok(beat)) => beat,
+            Ok(Err(error)) => return error.to_string(),
+            Err(_) => return format!("no report for {} s", SILENCE.as_secs()),
+        };
+        let Some(load) = beat.load else { continue };
+        let report = Input::Report {
+            worker: facts.worker.clone(),
+            incarnation: facts.incarnation,
+            load: core_load(&load),
+        };
+        party.roster.report(address, load);
+        party.door.tell(report).await;
+    }
+}
+
+/// Gives signs of life until one cannot be sent.
+async fn beat(mut send: Sender) -> String {
+    let mut ticks = interval(BEAT);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        match timeout(SILENCE, send.send(&proto::Beat::default())).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return error.to_string(),
+            Err(_) => return "it reads nothing".to_owned(),
+        }
+    }
+}
+
+fn core_load(load: &proto::Load) -> WorkerLoad {
+    WorkerLoad {
+        sequence: load.sequence,
+        free_pages: load.pages.as_ref().map_or(0, |pages| pages.free),
+        queued_prompt_tokens: load.queued_prompt_tokens,
+        queued_requests: load.queued_requests,
+        running: load.running,
+        stopping: load.stopping,
+    }
+}
