@@ -1,5 +1,7 @@
 //! The main job: an OpenAI client gets a real model's answer from a disaggregated fleet.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::time::{Duration, Instant};

@@ -1,5 +1,7 @@
 //! Starting and stopping: what goes wrong is one line and exit code 2; what is stopped leaves nothing.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::net::TcpListener;

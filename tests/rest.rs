@@ -1,5 +1,7 @@
 //! I4 and I6 on real processes: whatever clients and processes do, requests end and pages return.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::time::{Duration, Instant};

@@ -4,6 +4,8 @@
 //! one worker that does everything and disaggregated fleets over tcp and shm with several chunk
 //! sizes. `TANDEM_LONG=1` runs every chunk size over every provider; without it each appears once.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod support;
 
 use serde_json::{Value, json};

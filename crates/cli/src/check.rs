@@ -164,11 +164,6 @@ fn worker_table(worker: &WorkerConfig) -> String {
         .raw("threads", worker.threads)
         .raw("queue_limit", worker.queue_limit)
         .millis("drain_timeout_ms", worker.drain_timeout)
-        .unless_absent(
-            "metrics_listen",
-            worker.metrics_listen.map(quoted),
-            "none of its own",
-        )
         .done()
 }
 
@@ -220,7 +215,7 @@ mod tests {
                     choose = \"random\"\n[control]\nkeep_alive_ms = 100\n\
                     [identity]\nname = \"n\"\n[log]\nformat = \"json\"\n\
                     [worker]\nid = \"w\"\nrole = \"both\"\nlisten = \"127.0.0.1:0\"\nmodel = \"m\"\n\
-                    kv_pages = 3\nthreads = 1\nmetrics_listen = \"127.0.0.1:2\"\n\
+                    kv_pages = 3\nthreads = 1\n\
                     [fabric]\ncpu = 1\nmax_write_bytes = 8192\n";
         let config = Config::parse(text, Path::new("/etc/t.toml")).unwrap();
         let again = Summary(&config).to_string();

@@ -70,7 +70,7 @@ fn all_that_a_file_says_is_taken() {
     let text = format!(
         "{WORKER}model_sha256 = \"{sha}\"\nmodel_name = \"m\"\nkv_pages = 64\npage_tokens = 32\n\
          kv_dtype = \"bf16\"\nchunk_tokens = 16\nmax_batch = 4\nthreads = 3\nqueue_limit = 1\n\
-         drain_timeout_ms = 7\nmetrics_listen = \"[::1]:9\"\n\
+         drain_timeout_ms = 7\n\
          [fabric]\nprovider = \"tcp;ofi_rxm\"\nrequire_rdma = true\nbind = \"::1\"\ncpu = 0\n\
          in_flight_writes = 2\nmax_write_bytes = 65536\n\
          [identity]\ndirectory = \"/pki\"\nname = \"other\"\n\
@@ -95,7 +95,6 @@ fn all_that_a_file_says_is_taken() {
         (worker.chunk_tokens, worker.max_batch, worker.threads),
         (16, 4, 3)
     );
-    assert_eq!(worker.metrics_listen, Some("[::1]:9".parse().unwrap()));
     let fabric = worker.fabric;
     assert_eq!(
         (fabric.provider.as_str(), fabric.require_rdma),

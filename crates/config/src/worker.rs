@@ -43,8 +43,6 @@ pub struct WorkerConfig {
     pub queue_limit: usize,
     /// A peer that has not acknowledged a cancel for so long is fenced. Default 5 s.
     pub drain_timeout: Duration,
-    /// Where it serves its own metrics over HTTP; `None`, the default: only through the gateway.
-    pub metrics_listen: Option<SocketAddr>,
     /// `[fabric]`: how KV pages travel.
     pub fabric: FabricConfig,
     /// `[identity]`: who it is to gateways and other workers. The name defaults to `id`.
@@ -139,7 +137,6 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
     let threads = section.number("threads", 1..=1024);
     let queue_limit = section.number("queue_limit", 1..=1_000_000);
     let drain_timeout = section.millis("drain_timeout_ms", 1..=600_000, 5_000);
-    let metrics_listen = section.read("metrics_listen", SOCKET, socket);
     Some(WorkerConfig {
         id: id?,
         role: role?,
@@ -155,7 +152,6 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
         threads: threads.unwrap_or_else(cores),
         queue_limit: queue_limit.unwrap_or(256),
         drain_timeout,
-        metrics_listen,
         fabric: FabricConfig::default(),
         identity: IdentityConfig::default(),
         control: ControlConfig::default(),

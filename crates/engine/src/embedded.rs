@@ -114,7 +114,7 @@ impl EmbeddedEngine {
         let steps = Steps::new(model, options, pool, progress.clone(), watch, events);
         std::thread::Builder::new()
             .name("tandem-engine".to_owned())
-            .spawn(move || steps.run(&queue))
+            .spawn(move || steps.run(queue))
             .map_err(|e| StartError::Threads(e.to_string()))?;
         Ok(Self {
             description,

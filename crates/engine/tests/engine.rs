@@ -1,4 +1,5 @@
 //! What the engine does with commands, on a tiny random model.
+#![allow(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
 
 mod rig;
 
@@ -222,7 +223,7 @@ fn logprobs_tell_the_chosen_token_and_the_likeliest_ones() {
 
 #[test]
 fn a_malformed_command_fails_its_sequence_and_nothing_else() {
-    let mut rig = tiny(64, |options| options.max_sequences = 3);
+    let mut rig = tiny(64, |_| ());
     let prefill = |tokens: Vec<u32>, pages: Arc<[PageIndex]>| {
         move |sequence| Command::Prefill {
             sequence,
@@ -290,19 +291,38 @@ fn a_malformed_command_fails_its_sequence_and_nothing_else() {
         assert_eq!(failed, sequence);
         assert!(message.contains(want), "{message:?} does not say {want:?}");
     }
+    let whole = rig.generate(&prompt(1, 16), 0, GREEDY, on(5));
+    assert_eq!(whole.tokens.len(), 5);
+}
+
+#[test]
+fn an_engine_holds_no_more_sequences_than_it_may() {
+    let mut rig = tiny(8, |options| options.max_sequences = 3);
+    let admit = |sequence| Command::Admit {
+        sequence,
+        tokens: prompt(1, 16).into(),
+        generated: 0,
+        pages: Rig::pages(0, 2),
+        sampling: GREEDY,
+        stop: on(4),
+    };
     let held: Vec<_> = (0..3).map(|_| rig.id()).collect();
     for id in &held {
-        rig.submit(admit(0, GREEDY, 4, 2)(*id));
+        rig.submit(admit(*id));
     }
     let one_too_many = rig.id();
-    rig.submit(admit(0, GREEDY, 4, 2)(one_too_many));
-    assert!(matches!(rig.event(), Event::Failed { sequence, .. } if sequence == one_too_many));
+    rig.submit(admit(one_too_many));
+    let Event::Failed { sequence, message } = rig.event() else {
+        panic!("it was taken")
+    };
+    assert_eq!(
+        (sequence, message.contains("holds 3")),
+        (one_too_many, true)
+    );
     for sequence in held {
         rig.submit(Command::Cancel { sequence });
         assert_eq!(rig.event(), Event::Cancelled { sequence });
     }
-    let whole = rig.generate(&prompt(1, 16), 0, GREEDY, on(5));
-    assert_eq!(whole.tokens.len(), 5);
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! Files that are no model, or not the one that was meant.
+#![allow(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
 
 use std::path::Path;
 

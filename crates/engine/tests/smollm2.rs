@@ -1,4 +1,5 @@
 //! The engine on SmolLM2-135M-Instruct itself.
+#![allow(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
 
 mod rig;
 

@@ -38,11 +38,11 @@ impl Wake {
         fence(Ordering::SeqCst);
     }
 
-    /// The thread is awake.
-    pub(crate) fn awake(&self) {
+    /// The thread is awake. Whether it was called.
+    pub(crate) fn awake(&self) -> bool {
         self.asleep.store(false, Ordering::Relaxed);
         let mut count = [0; 8];
-        let _ = rustix::io::read(&self.fd, &mut count);
+        rustix::io::read(&self.fd, &mut count).is_ok()
     }
 
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {

@@ -74,9 +74,13 @@ fn tokenizer(
         .map_err(|error| metadata.damaged(error))?;
 
     let mut tokenizer = Tokenizer::new(bpe);
-    tokenizer.with_normalizer(pre.normalizer());
+    tokenizer
+        .with_normalizer(pre.normalizer())
+        .map_err(|error| metadata.damaged(error))?;
     tokenizer.with_pre_tokenizer(Some(pre.build().map_err(|error| metadata.damaged(error))?));
-    tokenizer.add_tokens(&tokens.added());
+    tokenizer
+        .add_tokens(tokens.added())
+        .map_err(|error| metadata.damaged(error))?;
     let adds_begin = metadata
         .flag("tokenizer.ggml.add_bos_token")?
         .unwrap_or(pre.adds_begin());

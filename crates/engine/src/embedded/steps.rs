@@ -71,9 +71,12 @@ impl Steps {
     }
 
     /// Until the engine is dropped or nobody takes its events.
-    pub(super) fn run(mut self, commands: &Receiver<Command>) {
+    ///
+    /// The queue is dropped before the events' sender (parameters go in reverse), also on a panic:
+    /// who sees the events end can submit no more.
+    pub(super) fn run(mut self, commands: Receiver<Command>) {
         while self
-            .take_commands(commands)
+            .take_commands(&commands)
             .and_then(|()| self.step())
             .is_ok()
         {}

@@ -9,6 +9,8 @@ use crate::options::IdlePolicy;
 const QUIET_WAIT: Duration = Duration::from_millis(500);
 /// The same while transfers are outstanding.
 const BUSY_WAIT: Duration = Duration::from_millis(10);
+/// Waits that may end for nothing before the thread sleeps instead.
+const FRUITLESS: u32 = 32;
 /// While a refused write or an event waits to be tried again.
 const RETRY: Duration = Duration::from_millis(1);
 
@@ -29,6 +31,8 @@ pub(crate) struct Idle {
     policy: IdlePolicy,
     since: Option<Instant>,
     sleep: Duration,
+    /// Waits that ended early for nothing, since something last happened.
+    fruitless: u32,
 }
 
 impl Idle {
@@ -37,6 +41,7 @@ impl Idle {
             policy,
             since: None,
             sleep: policy.first_sleep,
+            fruitless: 0,
         }
     }
 
@@ -44,6 +49,23 @@ impl Idle {
     pub(crate) fn active(&mut self) {
         self.since = None;
         self.sleep = self.policy.first_sleep;
+        self.fruitless = 0;
+    }
+
+    /// A wait on descriptors ended early, and nobody had called. A few such are bytes of a write that
+    /// is not complete yet. Many are a provider whose descriptor stays readable though nothing is left
+    /// to do (tcp's native provider, once it has peers): the thread would spin for ever and take a core
+    /// from those it serves. How long to sleep before looking again.
+    pub(crate) fn ended_early(&mut self, transfers: bool) -> Option<Duration> {
+        self.fruitless = self.fruitless.saturating_add(1);
+        let beyond = self.fruitless.checked_sub(FRUITLESS)?;
+        let longest = if transfers {
+            self.policy.first_sleep * 4
+        } else {
+            self.policy.max_sleep
+        };
+        let sleep = self.policy.first_sleep * 2u32.pow(beyond.min(10));
+        Some(sleep.min(longest))
     }
 
     /// Nothing happened: how long to wait, `None` to spin on.
@@ -95,6 +117,23 @@ mod tests {
         );
         idle.active();
         assert_eq!(idle.wait(Outstanding::default()), Some(policy.first_sleep));
+    }
+
+    #[test]
+    fn a_descriptor_that_stays_readable_does_not_keep_it_awake() {
+        let policy = IdlePolicy::default();
+        let mut idle = Idle::new(policy);
+        for _ in 1..FRUITLESS {
+            assert_eq!(idle.ended_early(false), None);
+        }
+        assert_eq!(idle.ended_early(false), Some(policy.first_sleep));
+        for _ in 0..20 {
+            assert!(idle.ended_early(false).unwrap() <= policy.max_sleep);
+        }
+        assert_eq!(idle.ended_early(false), Some(policy.max_sleep));
+        assert_eq!(idle.ended_early(true), Some(policy.first_sleep * 4));
+        idle.active();
+        assert_eq!(idle.ended_early(false), None);
     }
 
     #[test]
