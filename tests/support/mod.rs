@@ -1,6 +1,12 @@
 //! A fleet of real processes, started by `tandem up`, and gone when the test is over.
 
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "a part of it serves each test, and what it unwraps fails the test")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a part of it serves each test, and what it unwraps fails the test"
+)]
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};

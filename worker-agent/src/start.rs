@@ -111,6 +111,10 @@ const ENGINE_EVENTS: usize = 4096;
 const LEAST_PAGES: u32 = 2;
 
 /// Loads the model, makes the arena, opens the fabric, starts the engine and listens. Blocks.
+#[allow(
+    clippy::too_many_lines,
+    reason = "one step after another, in the order that matters"
+)]
 pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
     let identity = Identity::load(&config.identity.directory, &config.identity.name)?;
     let control = ControlOptions {

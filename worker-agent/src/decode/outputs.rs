@@ -17,6 +17,7 @@ impl DecodeTask {
         }
     }
 
+    #[allow(clippy::too_many_lines, reason = "one short arm for each output")]
     fn one(&mut self, output: Output) {
         match output {
             Output::Refuse { request, why } => {

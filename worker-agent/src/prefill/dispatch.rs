@@ -112,6 +112,10 @@ fn check(
     Ok(asked)
 }
 
+#[allow(
+    clippy::too_many_lines,
+    reason = "one check after another, of one message"
+)]
 fn read(
     facts: &Facts,
     d: proto::Dispatch,
