@@ -1,6 +1,10 @@
 //! I4 and I6 on real processes: whatever clients and processes do, requests end and pages return.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::too_many_lines,
+    reason = "a test fails by panicking, and tells its story in one go"
+)]
 
 mod support;
 
