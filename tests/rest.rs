@@ -39,7 +39,7 @@ async fn after_two_hundred_requests_a_third_of_them_cut_every_page_is_free() {
         while running.len() >= 16 {
             running.join_next().await.unwrap().unwrap();
         }
-        let words = 1 + numbers.below(120) as usize;
+        let words = 1 + numbers.below(24) as usize;
         let mut body = chat(&"lorem ipsum ".repeat(words), 1 + numbers.below(16) as u32);
         body["stream"] = json!(true);
         let client = fleet.client();
