@@ -75,7 +75,8 @@ impl Sender {
         let _ = self.0.reset(1u32.into());
     }
 
-    /// Waits until the peer has read everything, or listens no more.
+    /// Waits until everything has reached the peer's machine, or the peer listens no more. Its
+    /// program may not have read it yet: closing the connection now can still lose it.
     pub async fn drained(&mut self) {
         let _ = self.0.stopped().await;
     }
