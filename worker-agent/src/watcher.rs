@@ -1,8 +1,8 @@
 //! The watcher thread: it polls the engine's counter and hands out each layer's writes as soon as
 //! the layer is complete.
 //!
-//! It spins for a little while, then sleeps a little: on a machine with few cores a spinning watcher
-//! would take the engine's. It waits for nobody: what the fabric does not take is kept (at most what
+//! It spins for a little while, then sleeps for a part of the time that nothing has moved: on a machine
+//! with few cores a watcher that spins, or wakes every 50 µs, would take the engine's. It waits for nobody: what the fabric does not take is kept (at most what
 //! the running transfers hold) and offered again.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -21,10 +21,13 @@ use tokio::sync::mpsc;
 const ORDERS: usize = 8192;
 /// Reports that wait for the prefill task.
 const REPORTS: usize = 8192;
-/// Polls before it sleeps.
-const SPINS: u32 = 200;
-/// The sleep between polls while a step runs.
-const NAP: Duration = Duration::from_micros(50);
+/// Polls without a sleep for so long after something moved.
+const SPIN: Duration = Duration::from_micros(20);
+/// A sleep between polls is one part in so many of the time that nothing has moved, so that a layer is
+/// seen late by at most that part of its own time.
+const PART: u32 = 32;
+/// The shortest and the longest such sleep.
+const NAP: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
 /// The longest sleep while nothing runs; an order ends it.
 const REST: Duration = Duration::from_millis(500);
 
@@ -147,19 +150,20 @@ struct Watch {
 
 impl Watch {
     fn run(mut self, orders: &Receiver<Order>) {
-        let mut idle = 0;
+        let mut moved_at = Instant::now();
         loop {
             let busy = self.planner.is_busy() || !self.kept.is_empty();
+            let still = moved_at.elapsed();
             let order = if !busy {
                 orders.recv_timeout(REST)
-            } else if idle < SPINS {
+            } else if still < SPIN {
                 std::hint::spin_loop();
                 orders.try_recv().map_err(|e| match e {
                     std::sync::mpsc::TryRecvError::Empty => RecvTimeoutError::Timeout,
                     std::sync::mpsc::TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
                 })
             } else {
-                orders.recv_timeout(NAP)
+                orders.recv_timeout((still / PART).clamp(NAP.0, NAP.1))
             };
             let moved = match order {
                 Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return,
@@ -169,8 +173,9 @@ impl Watch {
                 }
                 Err(RecvTimeoutError::Timeout) => false,
             };
-            let moved = self.advance() || moved;
-            idle = if moved { 0 } else { idle.saturating_add(1) };
+            if self.advance() || moved {
+                moved_at = Instant::now();
+            }
         }
     }
 

@@ -29,7 +29,7 @@ use crate::safe::domain::Domain;
 use crate::safe::endpoint::BATCH;
 use crate::shared::Shared;
 use command::{Control, Push};
-use idle::{Idle, Outstanding};
+use idle::{Idle, Outstanding, Rest};
 use inbox::{InboxState, Slots};
 use outbox::{Books, OutboxState};
 use outlet::Outlet;
@@ -242,25 +242,22 @@ impl Driver {
             transfers: self.slots.any_armed() || self.outboxes.iter().any(OutboxState::is_busy),
             descriptors: self.domain.waits_on_descriptors,
         };
-        match self.idle.wait(outstanding) {
-            None => std::thread::yield_now(),
-            Some(timeout) => {
-                self.shared.pulse.beat();
-                self.read_events();
-                let asked = std::time::Instant::now();
-                let called = self.wait(timeout);
-                if !called && self.domain.waits_on_descriptors && asked.elapsed() < timeout {
-                    // Whoever calls now is heard after the sleep, which is short.
-                    if let Some(sleep) = self.idle.ended_early(outstanding.transfers) {
-                        std::thread::sleep(sleep);
-                    }
-                }
-            }
+        let now = std::time::Instant::now();
+        let (timeout, watch) = match self.idle.rest(now, outstanding) {
+            Rest::Spin => return std::thread::yield_now(),
+            Rest::Watch(timeout) => (timeout, true),
+            Rest::Sleep(timeout) => (timeout, false),
+        };
+        self.shared.pulse.beat();
+        self.read_events();
+        let called = self.wait(timeout, watch);
+        if watch && !called && now.elapsed() < timeout {
+            self.idle.ended_early();
         }
     }
 
-    /// Whether somebody called.
-    fn wait(&mut self, timeout: std::time::Duration) -> bool {
+    /// Waits for a caller and, with `watch`, for endpoints. Whether somebody called.
+    fn wait(&mut self, timeout: std::time::Duration, watch: bool) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec};
         let wake = &self.shared.wake;
         wake.prepare();
@@ -269,11 +266,11 @@ impl Driver {
             && !queues.control.is_closed()
             && queues.releases.is_empty()
             && queues.pushes.is_empty();
-        if empty && self.may_wait() {
+        if empty && (!watch || self.may_wait()) {
             let mut polled = vec![PollFd::from_borrowed_fd(wake.descriptor(), PollFlags::IN)];
             let endpoints = self.inboxes.iter().map(|i| &i.endpoint);
             let endpoints = endpoints.chain(self.outboxes.iter().map(OutboxState::endpoint));
-            let descriptors = endpoints.filter_map(|e| e.descriptor());
+            let descriptors = endpoints.filter(|_| watch).filter_map(|e| e.descriptor());
             polled.extend(descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
             self.shared.stats.waits.add(1);
             let timeout = Timespec {
@@ -287,9 +284,6 @@ impl Driver {
     }
 
     fn may_wait(&self) -> bool {
-        if !self.domain.waits_on_descriptors {
-            return true;
-        }
         let inboxes = self.inboxes.iter().map(|i| i.endpoint.queue());
         let outboxes = self.outboxes.iter().map(|o| o.endpoint().queue());
         let mut queues: Vec<_> = inboxes.chain(outboxes).collect();

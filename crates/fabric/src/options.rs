@@ -58,11 +58,13 @@ impl Default for FabricOptions {
 pub struct IdlePolicy {
     /// Spins for this long after the last activity. Default 50 µs.
     pub spin: Duration,
-    /// Where the provider has no descriptor to wait on (shm, rxd): the first sleep, doubled up to
-    /// `max_sleep` while nothing happens. Default 50 µs.
+    /// Where the provider has no descriptor to wait on, or one that tells nothing: the shortest sleep
+    /// between two looks. Sleeps grow with the silence. Default 50 µs.
     pub first_sleep: Duration,
-    /// The longest such sleep; with transfers outstanding, four times `first_sleep`. Default 1 ms.
-    pub max_sleep: Duration,
+    /// The longest such sleep while writes are in flight or awaited. Default 1 ms.
+    pub busy_sleep: Duration,
+    /// The longest such sleep while none is. Whoever calls ends it at once. Default 20 ms.
+    pub idle_sleep: Duration,
 }
 
 impl Default for IdlePolicy {
@@ -70,7 +72,8 @@ impl Default for IdlePolicy {
         Self {
             spin: Duration::from_micros(50),
             first_sleep: Duration::from_micros(50),
-            max_sleep: Duration::from_millis(1),
+            busy_sleep: Duration::from_millis(1),
+            idle_sleep: Duration::from_millis(20),
         }
     }
 }
