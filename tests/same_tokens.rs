@@ -52,14 +52,7 @@ async fn answers(fleet: &Fleet, prompts: &[Vec<u32>]) -> Vec<Value> {
     };
     let mut all = Vec::new();
     for four in prompts.chunks(4) {
-        let mut running: Vec<_> = four.iter().map(|p| Box::pin(one(p))).collect();
-        for task in &mut running {
-            // Polled together through the sockets: each was sent by its first poll.
-            let _ = futures_util::future::poll_immediate(task).await;
-        }
-        for task in running {
-            all.push(task.await);
-        }
+        all.extend(futures_util::future::join_all(four.iter().map(one)).await);
     }
     all
 }

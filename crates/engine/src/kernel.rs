@@ -11,6 +11,7 @@
 
 pub(crate) mod activations;
 pub(crate) mod attention;
+pub(crate) mod blocks;
 pub(crate) mod elementwise;
 pub(crate) mod matrix;
 pub(crate) mod pages;
@@ -22,7 +23,7 @@ use wide::f32x8;
 /// Numbers in one SIMD vector.
 pub(crate) const LANES: usize = 8;
 
-/// Numbers that share one scale in a quantised row (GGML's `Q8_0`).
+/// Numbers that share one scale in a quantised row (GGML's `Q8_0`, `Q4_0`, `Q4_1`).
 pub(crate) const BLOCK: usize = 32;
 
 /// Rows from which work is split over threads by rows.

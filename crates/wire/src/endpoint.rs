@@ -251,7 +251,6 @@ mod tests {
             channel.send.send(&open).await.unwrap();
             channel.send.finish();
             assert!(channel.recv.next::<proto::Open>().await.unwrap().is_none());
-            // The dialer may not have read the last message: closing now could still lose it.
             connection
         };
         let dial = async {
@@ -272,8 +271,10 @@ mod tests {
             assert_eq!(back, open);
             channel.send.finish();
             assert!(channel.recv.next::<proto::Open>().await.unwrap().is_none());
+            connection
         };
-        let _served = tokio::join!(serve, dial);
+        // Whoever is through first must not close: the other one may not have read the last message.
+        let _open = tokio::join!(serve, dial);
     }
 
     #[tokio::test]

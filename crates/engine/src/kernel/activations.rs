@@ -4,9 +4,9 @@
 //! the weights' own quantisation as the only one that matters.
 
 use rayon::prelude::*;
-use wide::f32x8;
+use wide::{f32x8, i32x8};
 
-use super::matrix::PAIRS;
+use super::blocks::PAIRS;
 use super::{BLOCK, LANES, PARALLEL_ROWS, load, vectors};
 
 /// One block of a row: pairs of neighbouring numbers, each pair as two 16-bit halves of a word (the
@@ -25,7 +25,16 @@ pub(crate) struct Activations {
     blocks_per_row: usize,
     rows: usize,
     blocks: Vec<RowBlock>,
-    scales: Vec<f32>,
+    scales: Vec<BlockScale>,
+}
+
+/// What turns a block's steps into numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct BlockScale {
+    /// The size of a step.
+    pub(crate) step: f32,
+    /// The sum of the block's numbers, for weights that do not begin at 0.
+    pub(crate) total: f32,
 }
 
 impl Activations {
@@ -41,7 +50,7 @@ impl Activations {
 
     /// One row's blocks and scales.
     #[inline]
-    pub(crate) fn row(&self, row: usize) -> (&[RowBlock], &[f32]) {
+    pub(crate) fn row(&self, row: usize) -> (&[RowBlock], &[BlockScale]) {
         let range = row * self.blocks_per_row..(row + 1) * self.blocks_per_row;
         (&self.blocks[range.clone()], &self.scales[range])
     }
@@ -57,7 +66,8 @@ impl Activations {
         self.rows = rows;
         self.blocks_per_row = columns / BLOCK;
         self.blocks.resize(rows * self.blocks_per_row, [0; PAIRS]);
-        self.scales.resize(rows * self.blocks_per_row, 0.0);
+        self.scales
+            .resize(rows * self.blocks_per_row, BlockScale::default());
         let per_row = self.blocks_per_row;
         let one = |buffer: &mut Vec<f32>, row: usize, blocks: &mut [_], scales: &mut [_]| {
             buffer.resize(columns, 0.0);
@@ -83,7 +93,7 @@ impl Activations {
     }
 }
 
-fn quantise(numbers: &[f32], blocks: &mut [RowBlock], scales: &mut [f32]) {
+fn quantise(numbers: &[f32], blocks: &mut [RowBlock], scales: &mut [BlockScale]) {
     let parts = numbers.as_chunks::<BLOCK>().0.iter();
     for ((numbers, block), scale) in parts.zip(blocks).zip(scales) {
         let numbers = vectors(numbers);
@@ -92,15 +102,20 @@ fn quantise(numbers: &[f32], blocks: &mut [RowBlock], scales: &mut [f32]) {
             largest = largest.fast_max(load(vector).abs());
         }
         let largest = largest.as_array().iter().fold(0.0f32, |m, x| m.max(*x));
-        *scale = largest / STEPS;
+        let step = largest / STEPS;
         let inverse = f32x8::splat(if largest == 0.0 { 0.0 } else { STEPS / largest });
+        let mut total = i32x8::ZERO;
         for (vector, words) in numbers.iter().zip(block.as_chunks_mut::<{ LANES / 2 }>().0) {
             let quants = (load(vector) * inverse).round_int();
+            total += quants;
             let quants = quants.as_array();
             for (word, pair) in words.iter_mut().zip(quants.as_chunks::<2>().0) {
                 *word = (pair[0] & 0xffff) | (pair[1] << 16);
             }
         }
+        // At most 32 x 32,767: exact in either type.
+        let total = total.reduce_add() as f32 * step;
+        *scale = BlockScale { step, total };
     }
 }
 
@@ -117,7 +132,9 @@ mod tests {
                 .for_each(|(i, x)| *x = (row + 1) as f32 * (i as f32 - 31.0));
         });
         let (blocks, scales) = rows.row(1);
-        assert_eq!(scales[0], 62.0 / STEPS);
+        assert_eq!(scales[0].step, 62.0 / STEPS);
+        let total: f32 = (0..32).map(|i| 2.0 * (i as f32 - 31.0)).sum();
+        assert!((scales[0].total - total).abs() < 16.0 * scales[0].step);
         assert_eq!(blocks[0][0] as i16, -32_767);
         assert_eq!(blocks[0][15] >> 16, 0);
         assert_eq!((rows.rows(), rows.columns()), (2, 32));

@@ -10,7 +10,7 @@ use candle_core::quantized::gguf_file::{Content, Value};
 
 use super::error::{LoadError, SUPPORTED};
 use super::shape::LlamaShape;
-use super::weights::{Part, RawTensor, TensorSource};
+use super::weights::{BlockKind, Part, RawTensor, TensorSource};
 
 /// An open GGUF file whose tensors all lie inside it.
 pub(crate) struct Gguf {
@@ -193,10 +193,15 @@ impl TensorSource for Gguf {
                 &Device::Cpu,
             )
             .map_err(|e| malformed(&e))?;
-        if tensor.dtype() == GgmlDType::Q8_0 {
-            return Ok(RawTensor::Q8_0(
-                tensor.data().map_err(|e| malformed(&e))?.into_owned(),
-            ));
+        let kind = match tensor.dtype() {
+            GgmlDType::Q8_0 => Some(BlockKind::Q8_0),
+            GgmlDType::Q4_0 => Some(BlockKind::Q4_0),
+            GgmlDType::Q4_1 => Some(BlockKind::Q4_1),
+            _ => None,
+        };
+        if let Some(kind) = kind {
+            let bytes = tensor.data().map_err(|e| malformed(&e))?.into_owned();
+            return Ok(RawTensor::Blocks(kind, bytes));
         }
         let numbers = tensor
             .dequantize(&Device::Cpu)

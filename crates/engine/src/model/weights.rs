@@ -5,7 +5,7 @@ use std::path::Path;
 use super::error::LoadError;
 use super::shape::LlamaShape;
 use crate::kernel::BLOCK;
-use crate::kernel::matrix::{FILE_BLOCK, Matrix};
+use crate::kernel::matrix::{FILE_BLOCK_Q4_0, FILE_BLOCK_Q4_1, FILE_BLOCK_Q8_0, Matrix};
 
 /// A tensor's place in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +28,72 @@ pub(crate) enum Part {
 pub(crate) enum RawTensor {
     /// Row after row.
     Numbers(Vec<f32>),
-    /// Row after row, in 8-bit blocks.
-    Q8_0(Vec<u8>),
+    /// Row after row, in blocks as the file has them.
+    Blocks(BlockKind, Vec<u8>),
+}
+
+/// The quantisations that are computed with as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BlockKind {
+    Q8_0,
+    Q4_0,
+    Q4_1,
+}
+
+impl BlockKind {
+    const fn is_of_4_bits(self) -> bool {
+        matches!(self, Self::Q4_0 | Self::Q4_1)
+    }
+
+    /// Bytes of 32 numbers.
+    const fn bytes(self) -> usize {
+        match self {
+            Self::Q8_0 => FILE_BLOCK_Q8_0,
+            Self::Q4_0 => FILE_BLOCK_Q4_0,
+            Self::Q4_1 => FILE_BLOCK_Q4_1,
+        }
+    }
+
+    fn set_row(self, matrix: &mut Matrix, row: usize, bytes: &[u8]) {
+        match self {
+            Self::Q8_0 => matrix.set_row_q8_0(row, bytes),
+            Self::Q4_0 => matrix.set_row_q4_0(row, bytes),
+            Self::Q4_1 => matrix.set_row_q4_1(row, bytes),
+        }
+    }
+}
+
+impl RawTensor {
+    fn is_of_4_bits(&self) -> bool {
+        matches!(self, Self::Blocks(kind, _) if kind.is_of_4_bits())
+    }
+
+    /// Sets the rows of a matrix from `first` on. Rows of 4 bits that go into a matrix of 8 are
+    /// quantised anew.
+    fn set_rows(&self, matrix: &mut Matrix, first: usize, four: bool) {
+        let columns = matrix.columns();
+        match self {
+            Self::Numbers(numbers) => {
+                for (row, numbers) in numbers.chunks_exact(columns).enumerate() {
+                    matrix.set_row(first + row, numbers);
+                }
+            }
+            Self::Blocks(kind, bytes) => {
+                let mut one = Matrix::of_4_bits(1, columns);
+                let mut numbers = vec![0.0; columns];
+                let per_row = columns / BLOCK * kind.bytes();
+                for (row, bytes) in bytes.chunks_exact(per_row).enumerate() {
+                    if four == kind.is_of_4_bits() {
+                        kind.set_row(matrix, first + row, bytes);
+                    } else {
+                        kind.set_row(&mut one, 0, bytes);
+                        one.read_row(0, &mut numbers);
+                        matrix.set_row(first + row, &numbers);
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// A file that holds tensors.
@@ -120,29 +184,28 @@ impl LayerWeights {
     }
 }
 
-/// Several tensors, one below the other, in 8-bit blocks.
+/// Several tensors, one below the other: in 4-bit blocks where the file has all of them so, in 8-bit
+/// blocks otherwise.
 fn matrix(
     source: &mut dyn TensorSource,
     parts: &[(Part, usize)],
     columns: usize,
 ) -> Result<Matrix, LoadError> {
-    let mut matrix = Matrix::zeros(parts.iter().map(|(_, rows)| rows).sum(), columns);
-    let mut row = 0;
-    for (part, rows) in parts {
-        match source.tensor(*part, *rows, columns)? {
-            RawTensor::Numbers(numbers) => {
-                for numbers in numbers.chunks_exact(columns) {
-                    matrix.set_row(row, numbers);
-                    row += 1;
-                }
-            }
-            RawTensor::Q8_0(bytes) => {
-                for bytes in bytes.chunks_exact(columns / BLOCK * FILE_BLOCK) {
-                    matrix.set_row_q8_0(row, bytes);
-                    row += 1;
-                }
-            }
-        }
+    let tensors = parts
+        .iter()
+        .map(|(part, rows)| source.tensor(*part, *rows, columns))
+        .collect::<Result<Vec<_>, _>>()?;
+    let rows = parts.iter().map(|(_, rows)| rows).sum();
+    let four = tensors.iter().all(RawTensor::is_of_4_bits);
+    let mut matrix = if four {
+        Matrix::of_4_bits(rows, columns)
+    } else {
+        Matrix::of_8_bits(rows, columns)
+    };
+    let mut first = 0;
+    for (tensor, (_, rows)) in tensors.iter().zip(parts) {
+        tensor.set_rows(&mut matrix, first, four);
+        first += rows;
     }
     Ok(matrix)
 }
@@ -154,7 +217,7 @@ fn vector(
 ) -> Result<Vec<f32>, LoadError> {
     match source.tensor(part, 1, numbers)? {
         RawTensor::Numbers(numbers) => Ok(numbers),
-        RawTensor::Q8_0(_) => Err(LoadError::unsupported(
+        RawTensor::Blocks(..) => Err(LoadError::unsupported(
             source.path(),
             format!("a quantised {part:?}"),
         )),
