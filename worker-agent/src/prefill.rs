@@ -269,7 +269,7 @@ impl PrefillTask {
         self.figures.queued_requests = self.agent.queued() as u32;
         self.figures.queued_prompt_tokens = self.agent.queued_tokens();
         self.figures.running = self.sequences.len() as u32;
-        debug_assert_eq!(
+        assert_eq!(
             self.figures.pages.of(PageState::Exposed),
             0,
             "source pages are not given out"

@@ -31,7 +31,7 @@ impl Credits {
     /// A write left the queue.
     pub(crate) fn give_back(&self, transfer: TransferId) {
         let before = self.bucket(transfer).fetch_sub(1, Ordering::Relaxed);
-        debug_assert!(before > 0, "more credit than was taken");
+        assert!(before > 0, "more credit than was taken");
     }
 
     fn bucket(&self, transfer: TransferId) -> &AtomicU32 {

@@ -1,0 +1,232 @@
+//! The decode agent against a world that does its worst.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::EndpointId;
+use crate::ledger::InboundLedger;
+
+/// Everybody around the agent, and what each of them may still do.
+#[derive(Default)]
+struct World {
+    ledger: Option<InboundLedger>,
+    arming: Vec<(RequestId, u32)>,
+    /// Pages that somebody outside may still write, by request.
+    writers: BTreeMap<RequestId, (Peer, Armed, BTreeSet<PageIndex>)>,
+    /// Sequences that the engine holds, ready or not.
+    engine: BTreeMap<SequenceId, (RequestId, Which, BTreeSet<PageIndex>, bool)>,
+    fences: Vec<Peer>,
+    slots: BTreeSet<SlotKey>,
+    gone: BTreeSet<RequestId>,
+    ended: BTreeMap<RequestId, u32>,
+    asked: BTreeSet<RequestId>,
+}
+
+impl World {
+    fn take(&mut self, output: Output) {
+        match output {
+            Output::Refuse { request, .. } | Output::Fail { request, .. } => {
+                *self.ended.entry(request).or_default() += 1;
+            }
+            Output::Admit {
+                request,
+                sequence,
+                pages,
+            } => {
+                let pages: BTreeSet<_> = pages.iter().copied().collect();
+                let foreign = self.writers.values().all(|(_, _, w)| w.is_disjoint(&pages))
+                    && self
+                        .engine
+                        .values()
+                        .all(|(_, _, e, _)| e.is_disjoint(&pages));
+                assert!(foreign, "a leased page is nobody else's");
+                self.engine
+                    .insert(sequence, (request, Which::Decode, pages, false));
+            }
+            Output::PrefillHere {
+                request,
+                sequence,
+                pages,
+            } => {
+                let pages = pages.iter().copied().collect();
+                self.engine
+                    .insert(sequence, (request, Which::Prefill, pages, true));
+            }
+            Output::Arm {
+                request, pieces, ..
+            } => self.arming.push((request, pieces)),
+            Output::Dispatch {
+                request,
+                peer,
+                armed,
+                pages,
+            } => {
+                let pages = pages.iter().copied().collect();
+                self.writers.insert(request, (peer, armed, pages));
+            }
+            Output::MakeReady { sequence, request } => {
+                assert!(!self.writers.contains_key(&request), "I1: no early decode");
+                self.engine
+                    .get_mut(&sequence)
+                    .expect("an admitted sequence")
+                    .3 = true;
+            }
+            Output::ReleaseSlot { armed } => {
+                assert!(self.slots.remove(&armed.key), "a slot is released once");
+                self.ledger.as_mut().unwrap().release(armed);
+            }
+            Output::Fence { peer } => self.fences.push(peer),
+            Output::Gone { request } => assert!(self.gone.insert(request)),
+            Output::Reserved { .. }
+            | Output::CancelPrefill { .. }
+            | Output::CancelSequence { .. } => {}
+        }
+    }
+
+    /// Something that somebody around may do now, chosen by `pick`.
+    fn act(&mut self, pick: usize) -> Option<Input> {
+        let kinds = [
+            !self.arming.is_empty(),
+            !self.writers.is_empty(),
+            !self.engine.is_empty(),
+            !self.fences.is_empty(),
+        ];
+        let open: Vec<usize> = (0..4).filter(|k| kinds[*k]).collect();
+        let kind = *open.get(pick % open.len().max(1))?;
+        let pick = pick / 4;
+        Some(match kind {
+            0 => self.arm(pick),
+            1 => self.write(pick),
+            2 => self.compute(pick),
+            _ => {
+                let peer = self.fences.remove(pick % self.fences.len());
+                self.writers.retain(|_, (p, ..)| *p != peer);
+                Input::Fenced { peer }
+            }
+        })
+    }
+
+    fn arm(&mut self, pick: usize) -> Input {
+        let (request, pieces) = self.arming.remove(pick % self.arming.len());
+        if pick.is_multiple_of(5) {
+            return Input::NotArmed {
+                request,
+                reason: "no endpoint".into(),
+            };
+        }
+        let armed = self
+            .ledger
+            .as_mut()
+            .unwrap()
+            .arm(EndpointId(0), pieces)
+            .unwrap();
+        self.slots.insert(armed.key);
+        Input::Armed { request, armed }
+    }
+
+    fn write(&mut self, pick: usize) -> Input {
+        let request = *self.writers.keys().nth(pick % self.writers.len()).unwrap();
+        match pick / 8 % 6 {
+            // A broken connection stops nobody from writing.
+            0 => {
+                return Input::WriterLost {
+                    request,
+                    why: "gone".into(),
+                };
+            }
+            1 => return Input::Overfull { request },
+            _ => {}
+        }
+        self.writers.remove(&request);
+        let refusal = Refusal::Busy("full".into());
+        match pick / 8 % 6 {
+            2 => Input::Full { request },
+            3 => Input::WriterGone {
+                request,
+                how: WriterEnd::Drained,
+            },
+            4 => Input::WriterGone {
+                request,
+                how: WriterEnd::Refused(refusal),
+            },
+            _ => Input::WriterGone {
+                request,
+                how: WriterEnd::Failed("NIC".into()),
+            },
+        }
+    }
+
+    fn compute(&mut self, pick: usize) -> Input {
+        let sequence = *self.engine.keys().nth(pick % self.engine.len()).unwrap();
+        let (request, which, _, ready) = self.engine.remove(&sequence).unwrap();
+        let how = match pick / 8 % 3 {
+            0 if ready && which == Which::Prefill => return Input::PrefilledHere { request },
+            0 if ready => {
+                *self.ended.entry(request).or_default() += 1;
+                SequenceEnd::Finished
+            }
+            1 => SequenceEnd::Failed("NaN".into()),
+            _ => SequenceEnd::Cancelled,
+        };
+        Input::SequenceEnded {
+            request,
+            which,
+            how,
+        }
+    }
+}
+
+proptest! {
+    /// Whatever everybody does, in whatever order: no page has two owners, nobody decodes early,
+    /// slots are released once, and when all have settled every page is free.
+    #[test]
+    fn pages_are_safe_and_come_back(steps in proptest::collection::vec((0..100u8, any::<u16>()), 1..120)) {
+        let mut agent = DecodeAgent::new(LIMITS);
+        let mut world = World { ledger: Some(InboundLedger::new(64)), ..World::default() };
+        let mut now = 0;
+        let mut next = 0;
+        for (what, pick) in steps {
+            let pick = usize::from(pick);
+            let input = match what {
+                0..30 => {
+                    next += 1;
+                    world.asked.insert(id(next));
+                    let prefill = (pick % 4 > 0).then(|| peer(pick as u64 % 3));
+                    Some(reserve(next, 1 + pick as u32 % 20, prefill))
+                }
+                30..45 => Some(Input::Cancel { request: id(1 + pick as u128 % next.max(1)) }),
+                45..50 => { now += 60; Some(Input::Tick) }
+                _ => world.act(pick),
+            };
+            if let Some(input) = input {
+                agent.handle(at(now), input);
+            }
+            for output in outputs(&mut agent) {
+                world.take(output);
+            }
+        }
+        // Let time pass and everybody answer: requests end, writers are fenced, pages return.
+        for round in 0..400usize {
+            now += 50;
+            agent.handle(at(now), Input::Tick);
+            for output in outputs(&mut agent) {
+                world.take(output);
+            }
+            // Deadlines have passed: the engine is asked to cancel, and does.
+            if let Some(input) = world.act(round * 7 + 128) {
+                agent.handle(at(now), input);
+            }
+            for output in outputs(&mut agent) {
+                world.take(output);
+            }
+        }
+        prop_assert_eq!(agent.requests(), 0);
+        prop_assert_eq!(agent.pages().of(PageState::Free), LIMITS.pages);
+        prop_assert!(world.slots.is_empty());
+        for request in &world.asked {
+            prop_assert!(world.ended.contains_key(request), "I6: {} ends", request);
+        }
+    }
+}
