@@ -7,10 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::request::{Idle, Pages, Request};
-use super::{
-    DecodeLimits, Failure, Input, Output, Peer, Refusal, Reserve, SequenceEnd, Which, WriterEnd,
-};
-use crate::lease::PageState;
+use super::{DecodeLimits, Failure, Input, Output, Peer, Refusal, Reserve};
 use crate::plan::expected_pieces;
 use crate::pool::{PageCounts, PagePool};
 use crate::{Instant, RequestId, SequenceId};

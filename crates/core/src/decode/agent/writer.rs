@@ -1,6 +1,6 @@
 //! What is heard of the prefill worker that writes a request's pages: when nothing more can land.
 
-use super::super::request::{Idle, Pages};
+use super::super::request::{Idle, Pages, Request};
 use super::super::{Failure, Output, Peer, WriterEnd};
 use super::DecodeAgent;
 use crate::{Instant, RequestId};
