@@ -1,10 +1,14 @@
 //! What all of the gateway's replies are made from.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::door::{Door, View};
+use tokio::sync::watch;
+
+use crate::api::error::ApiError;
+use crate::door::{Door, RETRY_AFTER, View};
 use crate::metrics::Metrics;
 use crate::reading::Reading;
 use crate::relay::Farewells;
@@ -22,6 +26,8 @@ pub(crate) struct App {
     /// Seconds since 1970 at which the gateway started.
     pub(crate) started: u64,
     pub(crate) stopping: AtomicBool,
+    /// True once requests that are still open must end.
+    pub(crate) halt: watch::Sender<bool>,
 }
 
 impl App {
@@ -30,6 +36,16 @@ impl App {
         match &view.served {
             Some(served) => &served.name,
             None => self.reading.model_name(),
+        }
+    }
+
+    /// Resolves when requests that are still open must end, to the error that they end with.
+    pub(crate) fn halted(&self) -> impl Future<Output = ApiError> + Send + use<> {
+        let mut halt = self.halt.subscribe();
+        async move {
+            // An error means that the gateway itself has gone.
+            let _ = halt.wait_for(|halt| *halt).await;
+            ApiError::busy("stopping", "The gateway is stopping.", RETRY_AFTER)
         }
     }
 

@@ -47,7 +47,11 @@ pub(crate) async fn answer(
     let request = RequestId(rand::random());
     let metrics = Arc::clone(&app.metrics);
     let mut journal = Journal::new(metrics, request, name, endpoint);
-    let begun = match begin(app, endpoint, request, body, deadline, &mut journal).await {
+    let begun = tokio::select! {
+        begun = begin(app, endpoint, request, body, deadline, &mut journal) => begun,
+        error = app.halted() => Err(error),
+    };
+    let begun = match begun {
         Ok(begun) => begun,
         Err(error) => {
             journal.failed(&error);
@@ -56,9 +60,13 @@ pub(crate) async fn answer(
     };
     if begun.stream {
         journal.replied(200);
-        return Ok(Reply::Stream(events::start(begun, journal)));
+        return Ok(Reply::Stream(events::start(begun, journal, app.halted())));
     }
-    match collect(begun, &mut journal).await {
+    let whole = tokio::select! {
+        whole = collect(begun, &mut journal) => whole,
+        error = app.halted() => Err(error),
+    };
+    match whole {
         Ok(whole) => {
             journal.replied(200);
             Ok(Reply::Whole(whole))

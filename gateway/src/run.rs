@@ -13,6 +13,7 @@ use tandem_text::TextError;
 use tandem_wire::task::{Task, spawn};
 use tandem_wire::{ConnectError, ControlOptions, Endpoint, Identity, IdentityError};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::time::{interval, timeout};
 
 use crate::app::{App, unix_seconds};
@@ -99,6 +100,7 @@ pub async fn run(
         max_body_bytes: config.max_body_bytes,
         started: unix_seconds(),
         stopping: AtomicBool::new(false),
+        halt: watch::Sender::new(false),
     });
     started(address);
     serve(listener, app, limits(&config), shutdown).await;

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
-use tandem_config::{format_bytes, parse_bytes};
+use tandem_config::parse_bytes;
 use tandem_wire::identity::PeerRole;
 use tokio::time::{Instant, sleep};
 
@@ -33,6 +33,8 @@ use state::StateFolder;
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const QUESTION: &str = "What is the capital of France?";
 const READY_EVERY: Duration = Duration::from_millis(100);
+/// For the workers beyond the first pair to be known too.
+const COMPLETE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Command line of `tandem up`.
 #[derive(Args)]
@@ -63,21 +65,24 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: Option<PathBuf>,
     /// Tokens in a KV page.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) page_tokens: Option<u16>,
     /// Prompt tokens in one step.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) chunk_tokens: Option<u32>,
-    /// KV cache of each worker, such as 256MiB.
+    /// KV cache of each worker [default: 512MiB]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) kv_memory: Option<u64>,
     /// Threads of each worker [default: one for each core]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
 }
 
 fn size(text: &str) -> Result<u64, String> {
-    parse_bytes(text).ok_or_else(|| format!("want a size such as {}", format_bytes(256 << 20)))
+    // As the configuration has it, but named as the command line does.
+    parse_bytes(text)
+        .filter(|bytes| (64 << 10..=16 << 40).contains(bytes))
+        .ok_or_else(|| "want a size from 64KiB to 16TiB, such as 512MiB".to_owned())
 }
 
 /// Starts the fleet and keeps it until a signal stops it.
@@ -140,7 +145,8 @@ async fn serve(plan: &Plan, state: &StateFolder, fleet: &mut Fleet) -> Result<()
         .first()
         .map_or(plan.listen(), |gateway| gateway.started.address);
     let authority = reachable(address).to_string();
-    let status = ready(&authority, state).await?;
+    ready(&authority, state).await?;
+    let status = complete_status(&authority, workers.len()).await;
     say(&welcome(&workers, &status, &authority));
     std::future::pending().await
 }
@@ -168,11 +174,11 @@ fn reachable(listen: SocketAddr) -> SocketAddr {
 }
 
 /// Waits until the gateway can serve a request.
-async fn ready(authority: &str, state: &StateFolder) -> Result<Status, Failure> {
+async fn ready(authority: &str, state: &StateFolder) -> Result<(), Failure> {
     let deadline = Instant::now() + READY_WITHIN;
     loop {
         let last = match http::get(authority, "/ready").await {
-            Ok(answer) if answer.code == 200 => break,
+            Ok(answer) if answer.code == 200 => return Ok(()),
             Ok(answer) => format!("/ready answers {} {}", answer.code, answer.body.trim()),
             Err(error) => error,
         };
@@ -185,8 +191,20 @@ async fn ready(authority: &str, state: &StateFolder) -> Result<Status, Failure> 
         }
         sleep(READY_EVERY).await;
     }
-    // The table is for people: without it the fleet is none the worse.
-    Ok(status::fetch(authority).await.unwrap_or_default())
+}
+
+/// The gateway's status, once it knows all workers: a pair is enough to be ready. The table is for
+/// people: where it stays incomplete, the fleet is none the worse.
+async fn complete_status(authority: &str, workers: usize) -> Status {
+    let deadline = Instant::now() + COMPLETE_WITHIN;
+    loop {
+        let status = status::fetch(authority).await.unwrap_or_default();
+        let known = status.workers.iter().filter(|w| w.pages.is_some()).count();
+        if known >= workers || Instant::now() >= deadline {
+            return status;
+        }
+        sleep(READY_EVERY).await;
+    }
 }
 
 fn welcome(workers: &[Running], status: &Status, authority: &str) -> String {

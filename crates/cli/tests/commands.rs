@@ -149,23 +149,28 @@ fn up_refuses_a_state_folder_that_another_has() {
 #[test]
 fn up_refuses_numbers_that_no_worker_takes() {
     let folder = folder_with_model();
-    let args = [
-        "up",
-        "--model",
-        MODEL,
-        "--listen",
-        "127.0.0.1:0",
-        "--page-tokens",
-        "0",
+    let cases = [
+        ("--page-tokens", "0", "0 is not in 1..=1024"),
+        ("--chunk-tokens", "0", "0 is not in 1..=65536"),
+        ("--threads", "1025", "1025 is not in 1..=1024"),
+        ("--kv-memory", "1", "want a size from 64KiB to 16TiB"),
     ];
-    let output = tandem(folder.path(), &args);
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    let want = "[worker] page_tokens: want a whole number from 1 to 1024, found 0\n";
-    assert!(
-        stderr.ends_with(want) && stderr.lines().count() == 1,
-        "{stderr}"
-    );
+    for (flag, value, why) in cases {
+        let args = [
+            "up",
+            "--model",
+            MODEL,
+            "--listen",
+            "127.0.0.1:0",
+            flag,
+            value,
+        ];
+        let output = tandem(folder.path(), &args);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let first = stderr.lines().next().unwrap();
+        assert!(first.contains(flag) && first.contains(why), "{stderr}");
+    }
 }
 
 #[test]

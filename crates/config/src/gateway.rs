@@ -30,8 +30,9 @@ pub struct GatewayConfig {
     pub max_connections: usize,
     /// Threads that tokenise. Default 2.
     pub tokenizer_threads: usize,
-    /// Tokens to generate where a request does not say; `None`, the default: the rest of the
-    /// context.
+    /// Tokens to generate where a request does not say, cut to what there is room for. All of them
+    /// are leased before the first is generated, so a whole context for each would let few requests
+    /// run at once. Default 2048; `None`, which no file says: the rest of the context.
     pub default_max_tokens: Option<u32>,
     /// Time for open requests to end after the gateway was told to stop. Default 5 s.
     pub drain_timeout: Duration,
@@ -73,7 +74,7 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<GatewayConfig> {
         header_timeout,
         max_connections: max_connections.unwrap_or(4096),
         tokenizer_threads: tokenizer_threads.unwrap_or(2),
-        default_max_tokens,
+        default_max_tokens: default_max_tokens.or(Some(2048)),
         drain_timeout,
         policy: PolicySettings::default(),
         identity: IdentityConfig::default(),

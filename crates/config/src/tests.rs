@@ -38,7 +38,7 @@ fn a_short_gateway_file_gets_the_documented_defaults() {
     assert_eq!(gateway.queue_limit, 1024);
     assert_eq!(gateway.request_timeout, Duration::from_secs(120));
     assert_eq!(gateway.header_timeout, Duration::from_secs(10));
-    assert_eq!(gateway.default_max_tokens, None);
+    assert_eq!(gateway.default_max_tokens, Some(2048));
     assert_eq!(gateway.policy, PolicySettings::default());
     assert_eq!(gateway.identity.name, "gateway");
     assert_eq!(gateway.identity.directory, PathBuf::from("etc/pki"));
@@ -52,7 +52,7 @@ fn a_short_worker_file_gets_the_documented_defaults() {
     let worker = config.worker.unwrap();
     assert_eq!(worker.id.as_str(), "decode-0");
     assert_eq!(worker.role, WorkerRole::Decode);
-    assert_eq!(worker.kv, KvBudget::Bytes(256 << 20));
+    assert_eq!(worker.kv, KvBudget::Bytes(512 << 20));
     assert_eq!(worker.page_tokens, 16);
     assert_eq!(worker.kv_dtype, KvDtype::F16);
     assert_eq!(worker.chunk_tokens, 512);

@@ -174,7 +174,7 @@ fn read_kv(section: &mut Section<'_, '_>) -> KvBudget {
     let bytes = section
         .bytes("kv_memory", 64 << 10..=16 << 40)
         .map(KvBudget::Bytes);
-    pages.or(bytes).unwrap_or(KvBudget::Bytes(256 << 20))
+    pages.or(bytes).unwrap_or(KvBudget::Bytes(512 << 20))
 }
 
 fn cores() -> usize {

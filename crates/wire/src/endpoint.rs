@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use ring::hmac;
 use rustls_pki_types::CertificateDer;
 use tandem_core::WorkerId;
 
@@ -79,8 +80,12 @@ impl Endpoint {
             .map_err(|e| IdentityError::Tls(e.to_string()))?;
         let mut client = quinn::ClientConfig::new(Arc::new(tls));
         client.transport_config(transport);
-        let inner = quinn::Endpoint::server(server, address)
-            .map_err(|source| ConnectError::Bind { address, source })?;
+        let fail = |source| ConnectError::Bind { address, source };
+        let socket = std::net::UdpSocket::bind(address).map_err(fail)?;
+        let runtime = quinn::default_runtime()
+            .ok_or_else(|| fail(std::io::Error::other("outside of a tokio runtime")))?;
+        let inner =
+            quinn::Endpoint::new(resets(identity), Some(server), socket, runtime).map_err(fail)?;
         Ok(Self { inner, client })
     }
 
@@ -121,6 +126,20 @@ impl Endpoint {
     pub async fn closed(&self) {
         self.inner.wait_idle().await;
     }
+}
+
+/// How packets of unknown connections are answered: with a stateless reset (RFC 9000, section 10.3)
+/// whose tokens come from the process's private key. A process that was killed and is back at its port
+/// so tells its peers at once that their connections are gone, instead of leaving them to the idle
+/// timeout.
+fn resets(identity: &Identity) -> quinn::EndpointConfig {
+    let secret = hmac::Key::new(hmac::HMAC_SHA256, identity.secret());
+    let key = hmac::sign(&secret, b"tandem stateless reset");
+    let key = hmac::Key::new(hmac::HMAC_SHA256, key.as_ref());
+    let mut config = quinn::EndpointConfig::new(Arc::new(key));
+    // The default generator knows its own life's ids, and drops those of an earlier one unanswered.
+    config.cid_generator(|| Box::new(quinn_proto::RandomConnectionIdGenerator::default()));
+    config
 }
 
 /// A peer that has dialled and not yet proven who it is.
@@ -294,6 +313,39 @@ mod tests {
         };
         let (refused, failed) = tokio::join!(accept, dial);
         assert!(failed && refused);
+    }
+
+    #[test]
+    fn peers_of_a_killed_process_hear_of_it_as_soon_as_it_is_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let role = PeerRole::Worker(WorkerId::new("w").unwrap());
+        let worker = identity(folder.path(), &role);
+        let gateway = identity(folder.path(), &PeerRole::Gateway);
+        // Long enough that nothing but the reset can end the connection.
+        let options = ControlOptions {
+            keep_alive: Duration::from_millis(100),
+            idle_timeout: Duration::from_secs(600),
+            ..ControlOptions::default()
+        };
+        let runtime = || tokio::runtime::Runtime::new().unwrap();
+        let (first_life, ours) = (runtime(), runtime());
+        let bind = |address, identity| Endpoint::bind(address, identity, options).unwrap();
+        let first = first_life.block_on(async { bind(localhost(), &worker) });
+        let address = first.address();
+        let serve = async move {
+            let connection = first.accept().await.unwrap().accept().await.unwrap();
+            connection.lost().await
+        };
+        first_life.spawn(serve);
+        let dialler = ours.block_on(async { bind(localhost(), &gateway) });
+        let connection = ours.block_on(dialler.connect(address)).unwrap();
+        // Its tasks end wherever they are, and say nothing to anybody: as if it was killed.
+        first_life.shutdown_timeout(Duration::from_secs(10));
+        let why = ours.block_on(async {
+            let _second = bind(address, &worker);
+            tokio::time::timeout(Duration::from_secs(60), connection.lost()).await
+        });
+        assert_eq!(why.expect("a reset"), "reset by peer");
     }
 
     #[tokio::test]

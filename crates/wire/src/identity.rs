@@ -150,6 +150,11 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// The private key's bytes, to derive other secrets from.
+    pub(crate) fn secret(&self) -> &[u8] {
+        self.key.secret_der()
+    }
+
     /// Reads `<name>.pem`, `<name>.key` and `ca.pem` from `directory`.
     pub fn load(directory: &Path, name: &str) -> Result<Self, IdentityError> {
         let certificates = |path: &Path| -> Result<Vec<CertificateDer<'static>>, IdentityError> {

@@ -27,6 +27,13 @@ pub(crate) fn new_tokens(
     if prompt >= context {
         return Err(too_long(endpoint, context, Some(prompt)));
     }
+    if let Some(pages) = room.pages.filter(|pages| u64::from(prompt) > *pages) {
+        let message = format!(
+            "The prompt has {prompt} tokens, more than the {pages} that any decode worker has KV \
+             pages for. Please reduce the length of the prompt."
+        );
+        return Err(ApiError::bad("request_too_large", message).with_param(endpoint.prompt_param()));
+    }
     let rest = context - prompt;
     if let Some(asked) = output.asked {
         if asked <= rest {
@@ -46,8 +53,7 @@ pub(crate) fn new_tokens(
         return Ok(wanted);
     };
     let fits = (pages + 1).saturating_sub(u64::from(prompt));
-    // A prompt that no worker holds is refused at the door, with both figures.
-    Ok(wanted.min(u32::try_from(fits).unwrap_or(u32::MAX)).max(1))
+    Ok(wanted.min(u32::try_from(fits).unwrap_or(u32::MAX)))
 }
 
 /// The prompt alone is over the context, or fills it. `prompt` is `None` where the text is so long
@@ -87,11 +93,15 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_is_granted_or_refused() {
-        assert_eq!(new_tokens(90, output(Some(10), None), ROOM), Ok(10));
-        let error = new_tokens(90, output(Some(11), None), ROOM).unwrap_err();
+        let room = Room {
+            pages: None,
+            ..ROOM
+        };
+        assert_eq!(new_tokens(90, output(Some(10), None), room), Ok(10));
+        let error = new_tokens(90, output(Some(11), None), room).unwrap_err();
         assert_eq!(error.code, "context_length_exceeded");
         assert_eq!(error.param.as_deref(), Some("max_tokens"));
-        assert!(new_tokens(1, output(Some(u32::MAX), None), ROOM).is_err());
+        assert!(new_tokens(1, output(Some(u32::MAX), None), room).is_err());
     }
 
     #[test]
@@ -140,7 +150,16 @@ mod tests {
             ),
             Ok(90)
         );
-        // Never 0: the door refuses what does not fit.
-        assert_eq!(new_tokens(80, output(None, None), ROOM), Ok(1));
+        assert_eq!(new_tokens(64, output(None, None), ROOM), Ok(1));
+    }
+
+    #[test]
+    fn a_prompt_that_no_worker_holds_is_the_prompts_fault() {
+        for output in [output(None, None), output(Some(1), None)] {
+            let error = new_tokens(65, output, ROOM).unwrap_err();
+            assert_eq!(error.code, "request_too_large");
+            assert_eq!(error.param.as_deref(), Some("messages"));
+            assert!(error.message.contains("65 tokens, more than the 64"));
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! It goes at the workers' pace up to a bounded queue, and never past the request's deadline: a
 //! client that reads slowly, or not at all, holds no ticket for longer.
 
+use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -38,8 +39,12 @@ pub(crate) struct Events {
     _task: Task<()>,
 }
 
-/// Starts the task.
-pub(super) fn start(begun: Begun, journal: Journal) -> Events {
+/// Starts the task. `halted` says when the stream must end, and with which error.
+pub(super) fn start(
+    begun: Begun,
+    journal: Journal,
+    halted: impl Future<Output = ApiError> + Send + 'static,
+) -> Events {
     let (pieces_in, pieces) = mpsc::channel(QUEUE);
     let writer = Writer {
         pieces: pieces_in,
@@ -47,7 +52,7 @@ pub(super) fn start(begun: Begun, journal: Journal) -> Events {
     };
     Events {
         pieces,
-        _task: spawn("events", run(begun, journal, writer)),
+        _task: spawn("events", run(begun, journal, writer, halted)),
     }
 }
 
@@ -107,9 +112,19 @@ impl From<ApiError> for Broken {
     }
 }
 
-async fn run(begun: Begun, mut journal: Journal, writer: Writer) {
-    // The request has ended, for the door and the worker, before its last events are written.
-    match write(begun, &mut journal, &writer).await {
+async fn run(
+    begun: Begun,
+    mut journal: Journal,
+    writer: Writer,
+    halted: impl Future<Output = ApiError>,
+) {
+    // The request has ended, for the door and the worker, before its last events are written. Whole
+    // events are queued, so a stream that is ended here ends between two.
+    let written = tokio::select! {
+        written = write(begun, &mut journal, &writer) => written,
+        error = halted => Err(Broken::Failed(error)),
+    };
+    match written {
         Ok(()) | Err(Broken::Gone) => {}
         Err(Broken::Failed(error)) => {
             journal.failed(&error);

@@ -1,6 +1,7 @@
 //! The accept loop and the connections.
 //!
-//! Order of the end: stop accepting, let open requests finish, and after a while end them.
+//! Order of the end: stop accepting, let open requests finish, after a while end them with an error that
+//! says so, and close what is still open then.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -30,6 +31,8 @@ const HTTP2_STREAMS: u32 = 256;
 /// After the system refused a connection: no descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const HTTP2_KEEP_ALIVE: Duration = Duration::from_secs(20);
+/// For the error of a request that was ended to reach its client.
+const LAST_EVENTS: Duration = Duration::from_millis(500);
 
 /// Bounds of connections.
 #[derive(Clone, Copy, Debug)]
@@ -75,11 +78,20 @@ pub(crate) async fn serve(
     drop(listener);
     app.stopping.store(true, Ordering::Relaxed);
     let _ = stop.send(true);
-    let drained = async { while connections.join_next().await.is_some() {} };
-    if timeout(limits.drain_timeout, drained).await.is_err() {
-        tracing::warn!(open = connections.len(), "requests did not end in time");
-        connections.shutdown().await;
+    if timeout(limits.drain_timeout, all(&mut connections))
+        .await
+        .is_ok()
+    {
+        return;
     }
+    tracing::warn!(open = connections.len(), "requests did not end in time");
+    app.halt.send_replace(true);
+    let _ = timeout(LAST_EVENTS, all(&mut connections)).await;
+    connections.shutdown().await;
+}
+
+async fn all(connections: &mut JoinSet<()>) {
+    while connections.join_next().await.is_some() {}
 }
 
 async fn connection(

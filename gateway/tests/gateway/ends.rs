@@ -205,7 +205,7 @@ async fn a_gateway_that_stops_lets_requests_end_or_cancels_them() {
         call
     };
     let (mut stream, mut call) = tokio::join!(post_stream(address, CHAT, &body), begin);
-    let (_kept, mut late) = {
+    let (mut kept, mut late) = {
         let begin = async {
             let mut call = worker.call().await;
             call.start().await;
@@ -222,6 +222,10 @@ async fn a_gateway_that_stops_lets_requests_end_or_cancels_them() {
     assert_eq!(events.last().unwrap(), "[DONE]");
     assert!(events.iter().any(|event| event.contains("\"b\"")));
     late.cancelled().await;
+    let events = kept.rest().await;
+    assert_eq!(events.len(), 4, "{events:?}");
+    assert!(events[2].contains("\"stopping\""), "{events:?}");
+    assert_eq!(events[3], "[DONE]");
     let took = stopping.join().await.unwrap();
     assert!(took < Duration::from_secs(4), "{took:?}");
 }

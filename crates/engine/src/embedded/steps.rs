@@ -212,16 +212,12 @@ impl Steps {
             .map(|(index, _)| index)
             .take(self.options.max_batch)
             .collect();
-        let mut left = self.options.chunk_tokens as usize;
-        let mut prefills = Vec::new();
-        for sequence in &self.prefills {
-            let tokens = (sequence.end() - sequence.done).min(left);
-            if tokens == 0 {
-                break;
-            }
-            prefills.push(sequence.done + tokens);
-            left -= tokens;
-        }
+        let chunk = self.options.chunk_tokens as usize;
+        let served = self.prefills.iter().take(chunk);
+        let left: Vec<usize> = served.map(|p| p.end() - p.done).collect();
+        let shares = shares(&left, chunk);
+        let prefills = self.prefills.iter().zip(shares);
+        let prefills = prefills.map(|(p, tokens)| p.done + tokens).collect();
         Plan { decodes, prefills }
     }
 
@@ -296,8 +292,16 @@ impl Steps {
         for (sequence, end) in self.prefills.iter_mut().zip(&plan.prefills) {
             sequence.done = *end;
         }
-        while let Some(first) = self.prefills.pop_front_if(|p| p.done == p.end()) {
-            self.emit(Event::Prefilled { sequence: first.id })?;
+        let mut ended = Vec::new();
+        self.prefills.retain(|p| {
+            let goes_on = p.done < p.end();
+            if !goes_on {
+                ended.push(p.id);
+            }
+            goes_on
+        });
+        for sequence in ended {
+            self.emit(Event::Prefilled { sequence })?;
         }
         Ok(())
     }
@@ -364,5 +368,35 @@ impl Steps {
                 logprob,
             })
             .collect()
+    }
+}
+
+/// Shares a step's `chunk` tokens among sequences that have `left` tokens to go, at most as many as
+/// the chunk has tokens: equal shares, and what the short ones leave goes to the long ones. So a short
+/// prompt passes the long ones that were there before it, and each sequence gets at least one token.
+fn shares(left: &[usize], chunk: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..left.len()).collect();
+    order.sort_by_key(|index| left[*index]);
+    let mut shares = vec![0; left.len()];
+    let mut rest = chunk;
+    for (served, index) in order.into_iter().enumerate() {
+        let share = left[index].min(rest / (left.len() - served));
+        shares[index] = share;
+        rest -= share;
+    }
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shares;
+
+    #[test]
+    fn a_step_is_shared_equally_and_none_of_it_is_wasted() {
+        assert_eq!(shares(&[], 16), [0; 0]);
+        assert_eq!(shares(&[2000], 512), [512]);
+        assert_eq!(shares(&[2000, 2000, 5], 512), [253, 254, 5]);
+        assert_eq!(shares(&[3, 4], 512), [3, 4]);
+        assert_eq!(shares(&[9, 9, 9], 4), [1, 1, 2]);
     }
 }
