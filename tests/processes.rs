@@ -98,3 +98,25 @@ fn a_missing_libfabric_names_the_package() {
     );
     assert_one_line(&outcome, &["libfabric1"]);
 }
+
+#[test]
+fn a_cache_that_no_machine_holds_is_one_line() {
+    let model = model();
+    let listen = format!("127.0.0.1:{}", free_port());
+    let model = model.to_str().unwrap();
+    let outcome = fails(
+        &[
+            "--listen",
+            &listen,
+            "--model",
+            model,
+            "--kv-memory",
+            "15TiB",
+        ],
+        &[],
+    );
+    assert_one_line(
+        &outcome,
+        &["15360.0 GiB", "more than this machine's memory"],
+    );
+}

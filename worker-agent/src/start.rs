@@ -38,6 +38,18 @@ pub enum StartError {
         /// What a page is.
         geometry: String,
     },
+    /// The arena is larger than the machine's memory: it would be reserved, and the process killed when
+    /// it fills.
+    #[error(
+        "the KV cache of {arena} is more than this machine's memory of {machine}: lower kv_memory or \
+         kv_pages"
+    )]
+    TooLarge {
+        /// The arena's size.
+        arena: String,
+        /// The machine's.
+        machine: String,
+    },
     /// There is no memory for the arena.
     #[error(transparent)]
     Memory(#[from] tandem_memory::CreateError),
@@ -151,6 +163,7 @@ pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
         });
     }
     let layout = ArenaLayout::new(geometry, pages);
+    refuse_more_than_there_is(layout.bytes() as u64)?;
     let memory = Arc::new(HostMemory::create("tandem-kv", layout.bytes())?);
     let (fabric, fabric_events) = match config.role {
         WorkerRole::Both => (None, None),
@@ -290,6 +303,19 @@ struct NoWatch;
 
 impl StepWatch for NoWatch {
     fn step_planned(&mut self, _: StepPlan) {}
+}
+
+fn refuse_more_than_there_is(arena: u64) -> Result<(), StartError> {
+    let system = rustix::system::sysinfo();
+    let machine = (system.totalram as u64).saturating_mul(u64::from(system.mem_unit));
+    if arena <= machine {
+        return Ok(());
+    }
+    let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30));
+    Err(StartError::TooLarge {
+        arena: gib(arena),
+        machine: gib(machine),
+    })
 }
 
 #[cfg(test)]

@@ -16,12 +16,29 @@ use crate::failure::Failure;
 /// Prints the file's meaning, or fails with all that is wrong with it.
 pub(crate) fn run(path: &Path) -> Result<(), Failure> {
     let config = Config::load(path)?;
+    refuse_contradiction(path, &config)?;
     say(&format!(
         "# {} is right and comes to:\n{}",
         path.display(),
         Summary(&config)
     ));
     Ok(())
+}
+
+/// What a worker would refuse at its start, whatever machine it is on.
+fn refuse_contradiction(path: &Path, config: &Config) -> Result<(), Failure> {
+    match &config.worker {
+        Some(WorkerConfig { fabric, .. })
+            if fabric.require_rdma && tandem_fabric::is_software(&fabric.provider) =>
+        {
+            Err(Failure::mendable(format!(
+                "{}: [fabric] require_rdma: the provider {:?} is software",
+                path.display(),
+                fabric.provider
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 struct Summary<'a>(&'a Config);

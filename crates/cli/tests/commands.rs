@@ -46,6 +46,17 @@ fn check_says_what_is_wrong_where_and_exits_with_2() {
 }
 
 #[test]
+fn check_refuses_rdma_from_a_software_provider() {
+    let folder = folder_with_model();
+    let text = "[worker]\nid = \"d\"\nrole = \"decode\"\nmodel = \"model.gguf\"\n\
+                [fabric]\nprovider = \"tcp\"\nrequire_rdma = true\n";
+    std::fs::write(folder.path().join("w.toml"), text).unwrap();
+    let output = tandem(folder.path(), &["check", "--config", "w.toml"]);
+    let line = "tandem: w.toml: [fabric] require_rdma: the provider \"tcp\" is software";
+    assert_refused(&output, 2, &[line]);
+}
+
+#[test]
 fn check_shows_what_a_right_file_comes_to() {
     let folder = tempfile::tempdir().unwrap();
     let text = "[gateway]\ntokenizer = \"t\"\nworkers = []\n";

@@ -53,7 +53,7 @@ pub(crate) struct Ask {
 /// How many tokens the client wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutputLength {
-    pub(crate) asked: Option<u32>,
+    pub(crate) asked: Option<u64>,
     /// The field it came from, or would have.
     pub(crate) param: &'static str,
     /// Where the client does not say; `None`: the rest of the context.

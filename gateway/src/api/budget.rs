@@ -36,10 +36,10 @@ pub(crate) fn new_tokens(
     }
     let rest = context - prompt;
     if let Some(asked) = output.asked {
-        if asked <= rest {
+        if let Some(asked) = u32::try_from(asked).ok().filter(|asked| *asked <= rest) {
             return Ok(asked);
         }
-        let total = u64::from(prompt) + u64::from(asked);
+        let total = u64::from(prompt).saturating_add(asked);
         let message = format!(
             "This model's maximum context length is {context} tokens. However, you requested \
              {total} tokens ({prompt} in the prompt, {asked} in the completion). Please reduce \
@@ -83,7 +83,7 @@ mod tests {
         super::new_tokens(Endpoint::Chat, prompt, output, room)
     }
 
-    fn output(asked: Option<u32>, default: Option<u32>) -> OutputLength {
+    fn output(asked: Option<u64>, default: Option<u32>) -> OutputLength {
         OutputLength {
             asked,
             param: "max_tokens",
@@ -101,7 +101,8 @@ mod tests {
         let error = new_tokens(90, output(Some(11), None), room).unwrap_err();
         assert_eq!(error.code, "context_length_exceeded");
         assert_eq!(error.param.as_deref(), Some("max_tokens"));
-        assert!(new_tokens(1, output(Some(u32::MAX), None), room).is_err());
+        let error = new_tokens(1, output(Some(1 << 40), None), room).unwrap_err();
+        assert!(error.message.contains("1099511627776 in the completion"));
     }
 
     #[test]

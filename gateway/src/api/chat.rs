@@ -128,8 +128,8 @@ pub(crate) fn output_length(params: &mut Params, known: &Known) -> Result<Output
 }
 
 /// A count of tokens to generate.
-pub(crate) fn max_tokens(params: &mut Params, field: &str) -> Result<Option<u32>, ApiError> {
+pub(crate) fn max_tokens(params: &mut Params, field: &str) -> Result<Option<u64>, ApiError> {
     let count = params.integer(field, 1..=i64::MAX)?;
     // What is over the context is refused where the context is known.
-    Ok(count.map(|count| u32::try_from(count).unwrap_or(u32::MAX)))
+    Ok(count.map(i64::unsigned_abs))
 }
