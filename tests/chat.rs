@@ -104,6 +104,27 @@ async fn three_chats_stream_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn chats_that_say_no_length_run_side_by_side() {
+    let fleet = Fleet::up(&[]);
+    let mut open = Vec::new();
+    for n in 0..6 {
+        let mut body = chat(&format!("Tell story number {n}."), 1);
+        body["max_tokens"] = Value::Null;
+        body["ignore_eos"] = json!(true);
+        body["stream"] = json!(true);
+        // A stream's headers come with its first token, so with its lease.
+        let stream = fleet.client().stream(CHAT, &body).await.unwrap();
+        assert_eq!(stream.status, 200);
+        open.push(stream);
+    }
+    assert_eq!(fleet.status().await["gateway"]["in_flight"], 6);
+    drop(open);
+    fleet
+        .wait_for("every page is free", Duration::from_secs(5), at_rest)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn bad_input_is_refused_before_any_page_is_leased() {
     let fleet = Fleet::up(&["--decode", "1"]);
     let with = |key: &str, value: Value| {

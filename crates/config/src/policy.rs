@@ -36,6 +36,10 @@ fn explain(message: &str) -> String {
         Some((name, known)) if message.starts_with("unknown variant") => {
             unknown("choice", name, " in [policy]", known)
         }
-        _ => format!("[policy]: {}", message.replace('\n', "; ")),
+        _ => {
+            let message = message.replace('\n', "; ");
+            let message = message.replace("struct PolicySettings", "a table");
+            format!("[policy]: {}", message.replace("u64", "a whole number"))
+        }
     }
 }
