@@ -323,3 +323,18 @@ fn too_large_and_full_are_two_refusals() {
         }
     ));
 }
+
+#[test]
+fn a_stopping_worker_takes_nothing_new_and_ends_what_it_has() {
+    let mut agent = dispatched();
+    agent.stop();
+    agent.handle(at(0), reserve(2, 9, Some(peer(0))));
+    let refused = Output::Refuse {
+        request: id(2),
+        why: Refusal::Stopping,
+    };
+    assert_eq!(outputs(&mut agent), [refused]);
+    agent.handle(at(0), Input::Full { request: id(1) });
+    let out = outputs(&mut agent);
+    assert!(matches!(out[..], [_, Output::MakeReady { .. }]), "{out:?}");
+}

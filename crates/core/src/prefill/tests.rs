@@ -382,3 +382,18 @@ impl World {
         })
     }
 }
+
+#[test]
+fn a_stopping_worker_takes_nothing_new_and_ends_what_it_has() {
+    let mut agent = running();
+    agent.stop();
+    let refused = Output::Refuse {
+        transfer: TransferId(2),
+        why: Refusal::Stopping,
+    };
+    assert_eq!(tell(&mut agent, dispatch(2, 9)), [refused]);
+    tell(&mut agent, PREFILLED);
+    let out = tell(&mut agent, drained(true));
+    let how = TransferEnd::Done;
+    assert_eq!(out, [Output::End { transfer: T, how }]);
+}
