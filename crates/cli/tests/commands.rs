@@ -48,7 +48,7 @@ fn check_says_what_is_wrong_where_and_exits_with_2() {
 #[test]
 fn check_refuses_rdma_from_a_software_provider() {
     let folder = folder_with_model();
-    let text = "[worker]\nid = \"d\"\nrole = \"decode\"\nmodel = \"model.gguf\"\n\
+    let text = "[worker]\nid = \"d\"\nrole = \"decode\"\nlisten = \"127.0.0.1:1\"\nmodel = \"model.gguf\"\n\
                 [fabric]\nprovider = \"tcp\"\nrequire_rdma = true\n";
     std::fs::write(folder.path().join("w.toml"), text).unwrap();
     let output = tandem(folder.path(), &["check", "--config", "w.toml"]);
