@@ -193,6 +193,7 @@ fn peer(worker: &WorkerId, reachable: &Reachable) -> proto::Peer {
         worker: worker.to_string(),
         incarnation: reachable.incarnation.0,
         address: reachable.address.to_string(),
+        geometry: Some(proto::Geometry::from(&*reachable.layout)),
     }
 }
 

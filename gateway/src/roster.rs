@@ -11,6 +11,7 @@ use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use tandem_core::WorkerId;
 use tandem_core::fleet::WorkerFacts;
+use tandem_core::layout::WorkerLayout;
 use tandem_wire::{Connection, proto};
 
 /// How the gateway stands with a worker.
@@ -64,6 +65,7 @@ pub(crate) struct Reachable {
     pub(crate) connection: Connection,
     pub(crate) address: SocketAddr,
     pub(crate) incarnation: tandem_core::Incarnation,
+    pub(crate) layout: Arc<WorkerLayout>,
 }
 
 /// All configured workers.

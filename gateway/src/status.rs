@@ -45,7 +45,7 @@ fn worker(address: std::net::SocketAddr, seat: &Seat) -> Value {
         // JSON's numbers are exact up to 53 bits only.
         row["incarnation"] = json!(format!("{:016x}", facts.incarnation.0));
         row["model"] = json!(facts.model);
-        row["layers"] = json!(facts.geometry.layers);
+        row["layers"] = json!(facts.layout.geometry().layers);
         row["provider"] = json!(introduction.provider.name);
         row["software"] = json!(introduction.provider.software);
         row["library"] = json!(introduction.provider.library);

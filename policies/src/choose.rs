@@ -51,7 +51,7 @@ impl Chooser {
             Stage::Prefill => w.queued_tokens(),
             // Parts of 2^20 in use, so that workers of different sizes compare.
             Stage::Decode => {
-                let total = u64::from(w.facts.pages.max(1));
+                let total = u64::from(w.facts.layout.pages());
                 (total - u64::from(w.free_pages()).min(total)) * (1 << 20) / total
             }
         };
@@ -67,7 +67,7 @@ impl Chooser {
                 format!(
                     " ({} of {} pages free)",
                     chosen.free_pages(),
-                    chosen.facts.pages
+                    chosen.facts.layout.pages()
                 )
             }
         };
@@ -79,7 +79,8 @@ impl Chooser {
 mod tests {
     use super::*;
     use tandem_core::fleet::{WorkerFacts, WorkerLoad};
-    use tandem_core::geometry::{KvDtype, KvGeometry};
+    use tandem_core::geometry::{KvDtype, KvGeometry, KvKind, KvOrder};
+    use tandem_core::layout::WorkerLayout;
     use tandem_core::{Incarnation, WorkerRole};
 
     fn worker(name: &str, free_pages: u32, pages: u32, tokens: u64) -> Worker {
@@ -89,7 +90,10 @@ mod tests {
             head_dim: 1,
             page_tokens: 1,
             dtype: KvDtype::F16,
+            kind: KvKind::Heads,
+            order: KvOrder::Together,
         };
+        let layout = WorkerLayout::tensor_parallel(geometry, pages, 1).unwrap();
         Worker {
             facts: WorkerFacts {
                 worker: WorkerId::new(name).unwrap(),
@@ -98,8 +102,7 @@ mod tests {
                 model: String::new(),
                 fingerprint: String::new(),
                 context_length: 1,
-                geometry,
-                pages,
+                layout: layout.into(),
                 provider: String::new(),
             },
             load: WorkerLoad {

@@ -19,7 +19,7 @@ use tandem_core::immediate::SlotKey;
 use tandem_core::ledger::Armed;
 use tandem_core::{RequestId, SequenceId};
 use tandem_engine::{Engine, Event};
-use tandem_fabric::{FabricEvent, FabricEvents};
+use tandem_fabric::FabricEvent;
 use tandem_wire::proto;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -27,6 +27,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::clock::Clock;
 use crate::deferred::{self, Commands};
+use crate::fabrics::ShardEvents;
 use crate::load::{Figures, Gauges};
 use crate::peers::Peers;
 use crate::start::{Facts, StartError};
@@ -42,7 +43,7 @@ pub(crate) enum Happened {
     /// A helper has something for the agent.
     Input(Input),
     /// A slot is armed.
-    Armed(RequestId, Armed),
+    Armed(RequestId, Arc<[Armed]>),
 }
 
 /// What may wait for the task.
@@ -62,7 +63,8 @@ pub(crate) struct DecodeTask {
     gauges: Arc<Gauges>,
     held: HashMap<RequestId, Held>,
     sequences: HashMap<SequenceId, (RequestId, Which)>,
-    slots: HashMap<SlotKey, (RequestId, Peer)>,
+    /// Armed slots, by shard.
+    slots: HashMap<(u16, SlotKey), (RequestId, Peer)>,
     handle: Handle,
     happened: mpsc::Receiver<Happened>,
     helpers: JoinSet<()>,
@@ -79,8 +81,7 @@ impl DecodeTask {
     ) -> Self {
         let (handle, happened) = mpsc::channel(HAPPENED);
         let limits = DecodeLimits {
-            geometry: facts.engine.geometry,
-            pages: facts.layout.pages(),
+            layout: Arc::clone(&facts.layout),
             requests: config.queue_limit + facts.layout.pages() as usize,
             drain_timeout: config.drain_timeout,
         };
@@ -110,7 +111,7 @@ impl DecodeTask {
     pub(crate) async fn run(
         mut self,
         mut engine: mpsc::Receiver<Event>,
-        mut fabric: Option<FabricEvents>,
+        mut fabric: Option<ShardEvents>,
         mut stop: oneshot::Receiver<()>,
     ) -> Result<(), StartError> {
         let mut retry = tokio::time::interval(deferred::RETRY);
@@ -124,7 +125,7 @@ impl DecodeTask {
                     None => return Err(StartError::EngineDied),
                 },
                 event = next(&mut fabric) => match event {
-                    Some(event) => self.fabric_said(event),
+                    Some((shard, event)) => self.fabric_said(shard, event),
                     None => return Err(StartError::FabricDied),
                 },
                 Some(happened) = self.happened.recv() => self.happened(happened),
@@ -167,7 +168,10 @@ impl DecodeTask {
             Happened::Input(input) => self.input(input),
             Happened::Armed(request, armed) => {
                 if let Some(peer) = self.held.get(&request).and_then(|h| h.peer()) {
-                    self.slots.insert(armed.key, (request, peer));
+                    for (shard, armed) in (0..).zip(armed.iter()) {
+                        let key = (shard, armed.key);
+                        self.slots.insert(key, (request, peer.clone()));
+                    }
                 }
                 self.input(Input::Armed { request, armed });
             }
@@ -241,23 +245,22 @@ impl DecodeTask {
         }
     }
 
-    fn fabric_said(&mut self, event: FabricEvent) {
+    fn fabric_said(&mut self, shard: u16, event: FabricEvent) {
         match event {
             FabricEvent::Full { armed, .. } => {
-                if let Some((request, _)) = self.slots.get(&armed) {
+                if let Some((request, _)) = self.slots.get(&(shard, armed)) {
                     let request = *request;
-                    self.figures.transfers_completed += 1;
-                    self.input(Input::Full { request });
+                    self.input(Input::Full { request, shard });
                 }
             }
             FabricEvent::Overfull { armed, .. } => {
-                if let Some((request, _)) = self.slots.get(&armed) {
+                if let Some((request, _)) = self.slots.get(&(shard, armed)) {
                     let request = *request;
                     self.input(Input::Overfull { request });
                 }
             }
             FabricEvent::EndpointFailed { endpoint, error } => {
-                let Some(peer) = self.inboxes.peer_of(endpoint) else {
+                let Some(peer) = self.inboxes.peer_of(shard, endpoint) else {
                     return;
                 };
                 tracing::warn!(worker = %peer.worker, error, "an inbox failed");
@@ -274,7 +277,7 @@ impl DecodeTask {
                     });
                 }
             }
-            FabricEvent::TransferEnded(_) => {}
+            FabricEvent::FlowEnded(_) => {}
         }
     }
 
@@ -284,7 +287,7 @@ impl DecodeTask {
         self.figures.running = self.sequences.len() as u32;
         let waiting = self.held.values().filter(|h| !h.has_started());
         self.figures.queued_requests = waiting.clone().count() as u32;
-        self.figures.queued_prompt_tokens = match self.facts.fabric {
+        self.figures.queued_prompt_tokens = match self.facts.fabrics {
             // Its prompts are computed elsewhere.
             Some(_) => 0,
             None => waiting.map(Held::prefilled).sum(),
@@ -293,7 +296,7 @@ impl DecodeTask {
     }
 }
 
-async fn next(fabric: &mut Option<FabricEvents>) -> Option<FabricEvent> {
+async fn next(fabric: &mut Option<ShardEvents>) -> Option<(u16, FabricEvent)> {
     match fabric {
         Some(fabric) => fabric.recv().await,
         None => std::future::pending().await,

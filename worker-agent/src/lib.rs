@@ -13,6 +13,7 @@
 mod clock;
 mod decode;
 mod deferred;
+mod fabrics;
 mod failure;
 mod load;
 mod peers;

@@ -4,9 +4,11 @@ use std::sync::Mutex;
 
 use tandem_core::lease::PageState;
 use tandem_core::pool::PageCounts;
-use tandem_fabric::{Counter, Fabric, FabricStats};
+use tandem_fabric::{Counter, FabricStats};
 use tandem_wire::proto;
 use tokio::sync::watch;
+
+use crate::fabrics::Fabrics;
 
 /// The figures that the worker's task last published.
 #[derive(Debug)]
@@ -55,13 +57,13 @@ impl Gauges {
     }
 
     /// A report, later than all before it.
-    pub(crate) fn report(&self, fabric: Option<&Fabric>) -> proto::Load {
+    pub(crate) fn report(&self, fabrics: Option<&Fabrics>) -> proto::Load {
         let mut sequence = self.sequence.lock().unwrap_or_else(|e| e.into_inner());
         *sequence += 1;
         let f = *self.latest.borrow();
         let pages = |state| f.pages.of(state);
         let stat = |counter: fn(&FabricStats) -> &Counter| {
-            fabric.map_or(0, |fabric| counter(fabric.stats()).get())
+            fabrics.map_or(0, |fabrics| fabrics.sum(counter))
         };
         proto::Load {
             sequence: *sequence,

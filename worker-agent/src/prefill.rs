@@ -9,11 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tandem_config::WorkerConfig;
-use tandem_core::lease::PageState;
 use tandem_core::prefill::{Input, PrefillAgent, PrefillLimits};
-use tandem_core::{SequenceId, TransferId};
+use tandem_core::{FlowId, SequenceId, TransferId};
 use tandem_engine::{Engine, Event};
-use tandem_fabric::{Fabric, FabricEvent, FabricEvents, TransferEnded};
+use tandem_fabric::{FabricEvent, FlowEnded};
 use tandem_wire::proto;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -21,11 +20,12 @@ use tokio::time::MissedTickBehavior;
 
 use crate::clock::Clock;
 use crate::deferred::{self, Commands};
+use crate::fabrics::{Fabrics, ShardEvents};
 use crate::load::{Figures, Gauges};
 use crate::start::{Facts, StartError};
 use crate::watcher::{Orders, Report, Watcher};
 use dispatch::Asked;
-use outboxes::Outboxes;
+use outboxes::{Outboxes, To};
 
 /// What dispatch streams and this task's own helpers report.
 pub(crate) enum Happened {
@@ -49,12 +49,29 @@ struct Held {
     sequence: Option<SequenceId>,
     /// From its first step's announcement to its last layer's end.
     computed: Option<(Instant, Instant)>,
-    ended: Option<TransferEnded>,
+    /// The flows, as their source shards' fabrics know them.
+    flows: Vec<Way>,
+    ended: Totals,
+}
+
+/// One flow's way.
+#[derive(Clone)]
+struct Way {
+    flow: FlowId,
+    to: To,
+}
+
+/// What the ended flows of a transfer did.
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    writes: u32,
+    bytes: u64,
+    last_completion: Option<Instant>,
 }
 
 /// The task's state.
 pub(crate) struct PrefillTask {
-    fabric: Fabric,
+    fabrics: Fabrics,
     clock: Clock,
     agent: PrefillAgent,
     commands: Commands,
@@ -65,6 +82,7 @@ pub(crate) struct PrefillTask {
     gauges: Arc<Gauges>,
     held: HashMap<TransferId, Held>,
     sequences: HashMap<SequenceId, TransferId>,
+    flows: HashMap<FlowId, TransferId>,
     next_transfer: u64,
     handle: Handle,
     happened: mpsc::Receiver<Happened>,
@@ -76,15 +94,14 @@ impl PrefillTask {
     pub(crate) fn new(
         config: &WorkerConfig,
         facts: &Facts,
-        fabric: Fabric,
+        fabrics: Fabrics,
         engine: Arc<dyn Engine>,
         orders: Orders,
         gauges: Arc<Gauges>,
     ) -> Self {
         let (handle, happened) = mpsc::channel(HAPPENED);
         let limits = PrefillLimits {
-            geometry: facts.engine.geometry,
-            pages: facts.layout.pages(),
+            layout: Arc::clone(&facts.layout),
             queue: config.queue_limit,
             drain_timeout: config.drain_timeout,
         };
@@ -98,12 +115,13 @@ impl PrefillTask {
             gauges,
             held: HashMap::new(),
             sequences: HashMap::new(),
+            flows: HashMap::new(),
             next_transfer: 1,
             handle,
             happened,
             helpers: JoinSet::new(),
             figures: Figures::default(),
-            fabric,
+            fabrics,
         }
     }
 
@@ -115,7 +133,7 @@ impl PrefillTask {
     pub(crate) async fn run(
         mut self,
         mut engine: mpsc::Receiver<Event>,
-        mut fabric: FabricEvents,
+        mut fabric: ShardEvents,
         mut watcher: Watcher,
         mut stop: oneshot::Receiver<()>,
     ) -> Result<(), StartError> {
@@ -131,7 +149,7 @@ impl PrefillTask {
                     None => return Err(StartError::EngineDied),
                 },
                 event = fabric.recv() => match event {
-                    Some(event) => self.fabric_said(event),
+                    Some((shard, event)) => self.fabric_said(shard, event),
                     None => return Err(StartError::FabricDied),
                 },
                 Some(report) = watcher.reports.recv() => self.watcher_said(report),
@@ -182,6 +200,7 @@ impl PrefillTask {
                 let input = Input::Dispatch {
                     transfer,
                     tokens: asked.tokens.len() as u32,
+                    flows: asked.flows.len() as u16,
                     deadline: self.clock.now()
                         + asked.deadline.saturating_duration_since(Instant::now()),
                 };
@@ -189,7 +208,8 @@ impl PrefillTask {
                     asked: *asked,
                     sequence: None,
                     computed: None,
-                    ended: None,
+                    flows: Vec::new(),
+                    ended: Totals::default(),
                 };
                 self.held.insert(transfer, held);
                 // A stream that has ended meanwhile cannot be told; its loss is told by the stream.
@@ -223,25 +243,26 @@ impl PrefillTask {
         }
     }
 
-    fn fabric_said(&mut self, event: FabricEvent) {
+    fn fabric_said(&mut self, shard: u16, event: FabricEvent) {
         match event {
-            FabricEvent::TransferEnded(end) => {
-                let transfer = end.ended.transfer;
-                let input = Input::Drained {
-                    transfer,
+            FabricEvent::FlowEnded(end) => {
+                let flow = end.ended.flow;
+                if let Some(transfer) = self.flows.remove(&flow)
+                    && let Some(held) = self.held.get_mut(&transfer)
+                {
+                    held.ended.add(&end);
+                }
+                self.input(Input::Drained {
+                    flow,
                     complete: end.ended.complete,
                     settled: end.settled,
-                    error: end.error.clone(),
-                };
-                if let Some(held) = self.held.get_mut(&transfer) {
-                    held.ended = Some(end);
-                }
-                self.input(input);
+                    error: end.error,
+                });
             }
             FabricEvent::EndpointFailed { endpoint, error } => {
                 tracing::warn!(error, "an outbox failed");
-                if let Some(slot) = self.outboxes.take_endpoint(endpoint) {
-                    self.close(slot);
+                if let Some(slot) = self.outboxes.take_endpoint(shard, endpoint) {
+                    self.close(shard, slot);
                 }
             }
             FabricEvent::Full { .. } | FabricEvent::Overfull { .. } => {}
@@ -269,12 +290,15 @@ impl PrefillTask {
         self.figures.queued_requests = self.agent.queued() as u32;
         self.figures.queued_prompt_tokens = self.agent.queued_tokens();
         self.figures.running = self.sequences.len() as u32;
-        assert_eq!(
-            self.figures.pages.of(PageState::Exposed),
-            0,
-            "source pages are not given out"
-        );
         self.gauges.publish(self.figures);
+    }
+}
+
+impl Totals {
+    fn add(&mut self, end: &FlowEnded) {
+        self.writes += end.ended.writes;
+        self.bytes += end.ended.bytes;
+        self.last_completion = self.last_completion.max(end.last_completion);
     }
 }
 

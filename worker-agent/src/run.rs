@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tandem_config::WorkerConfig;
 use tandem_core::WorkerRole;
-use tandem_fabric::Fabric;
 use tandem_wire::task;
 use tokio::sync::oneshot;
 
 use crate::decode::DecodeTask;
+use crate::fabrics::Fabrics;
 use crate::load::Gauges;
 use crate::peers::Peers;
 use crate::prefill::PrefillTask;
@@ -48,17 +48,17 @@ pub async fn run(
     } = parts?;
     let gauges = Arc::new(Gauges::new());
     let (stop, stopped) = oneshot::channel();
-    let fabric = facts.fabric.clone();
+    let fabrics = facts.fabrics.clone();
     let mut services = Services {
         facts: Arc::clone(&facts),
         gauges: Arc::clone(&gauges),
         decode: None,
         prefill: None,
     };
-    let work = match (facts.role, fabric.clone(), fabric_events, watcher) {
-        (WorkerRole::Prefill, Some(fabric), Some(events), Some(watcher)) => {
+    let work = match (facts.role, fabrics.clone(), fabric_events, watcher) {
+        (WorkerRole::Prefill, Some(fabrics), Some(events), Some(watcher)) => {
             let orders = watcher.orders.clone();
-            let task = PrefillTask::new(&config, &facts, fabric, engine, orders, gauges);
+            let task = PrefillTask::new(&config, &facts, fabrics, engine, orders, gauges);
             services.prefill = Some(task.handle());
             task::spawn("prefill", task.run(engine_events, events, watcher, stopped))
         }
@@ -78,7 +78,7 @@ pub async fn run(
     tokio::pin!(work);
     let ended = tokio::select! {
         ended = &mut work => ended,
-        () = hung(fabric.as_ref()) => return Err(StartError::FabricHung),
+        () = hung(fabrics.as_ref()) => return Err(StartError::FabricHung),
         () = shutdown => {
             let _ = stop.send(());
             match tokio::time::timeout(DRAIN, &mut work).await {
@@ -90,8 +90,8 @@ pub async fn run(
             }
         }
     };
-    if let Some(fabric) = fabric {
-        let _ = tokio::time::timeout(CLOSE, fabric.shutdown()).await;
+    for fabric in fabrics.iter().flat_map(|f| f.all()) {
+        let _ = tokio::time::timeout(CLOSE, fabric.clone().shutdown()).await;
     }
     endpoint.close();
     let _ = tokio::time::timeout(CLOSE, endpoint.closed()).await;
@@ -99,12 +99,12 @@ pub async fn run(
     ended.unwrap_or(Err(StartError::EngineDied))
 }
 
-/// Waits until the fabric's thread hangs.
-async fn hung(fabric: Option<&Fabric>) {
-    let Some(fabric) = fabric else {
+/// Waits until the thread of some fabric hangs.
+async fn hung(fabrics: Option<&Fabrics>) {
+    let Some(fabrics) = fabrics else {
         return std::future::pending().await;
     };
-    while fabric.silent_for() < HUNG {
+    while fabrics.silent_for() < HUNG {
         tokio::time::sleep(HUNG / 10).await;
     }
 }

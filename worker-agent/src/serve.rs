@@ -110,9 +110,9 @@ async fn control(services: &Services, hello: proto::Hello, channel: Channel) {
         version = hello.version,
         "a peer registered this worker"
     );
-    let fabric = services.facts.fabric.as_ref();
+    let fabrics = services.facts.fabrics.as_ref();
     let mut changes = services.gauges.subscribe();
-    let welcome = services.facts.welcome(services.gauges.report(fabric));
+    let welcome = services.facts.welcome(services.gauges.report(fabrics));
     if send.send(&welcome).await.is_err() {
         return;
     }
@@ -125,7 +125,7 @@ async fn control(services: &Services, hello: proto::Hello, channel: Channel) {
         loop {
             tokio::time::sleep(FASTEST_BEAT).await;
             let _ = tokio::time::timeout(SLOWEST_BEAT, changes.changed()).await;
-            let load = services.gauges.report(fabric);
+            let load = services.gauges.report(fabrics);
             if send.send(&proto::Beat { load: Some(load) }).await.is_err() {
                 return;
             }

@@ -4,19 +4,18 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use tandem_config::{FabricConfig, WorkerConfig};
-use tandem_core::arena::ArenaLayout;
+use tandem_config::WorkerConfig;
+use tandem_core::layout::{LayoutError, WorkerLayout};
 use tandem_core::{Incarnation, WorkerId, WorkerRole};
 use tandem_engine::{
-    EmbeddedEngine, EmbeddedModel, Engine, EngineDescription, EngineOptions, Event, ModelOptions,
-    StepPlan, StepWatch,
+    Arenas, EmbeddedEngine, EmbeddedModel, Engine, EngineDescription, EngineOptions, Event,
+    ModelOptions, StepPlan, StepWatch,
 };
-use tandem_fabric::{Fabric, FabricEvents, FabricOptions};
-use tandem_memory::HostMemory;
 use tandem_text::TextModel;
 use tandem_wire::{ControlOptions, Endpoint, Identity, proto};
 use tokio::sync::mpsc;
 
+use crate::fabrics::{Fabrics, ShardEvents};
 use crate::watcher::{self, Watcher};
 
 /// Why a worker cannot start. One line each.
@@ -28,6 +27,9 @@ pub enum StartError {
     /// Its tokenizer cannot be used.
     #[error(transparent)]
     Text(#[from] tandem_text::TextError),
+    /// The model's KV cache cannot be cut as configured.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
     /// There is no room for a page.
     #[error("the KV cache holds {pages} pages; at least {least} are needed ({geometry})")]
     NoPages {
@@ -103,8 +105,8 @@ pub(crate) struct Facts {
     pub(crate) role: WorkerRole,
     pub(crate) incarnation: Incarnation,
     pub(crate) engine: EngineDescription,
-    pub(crate) layout: ArenaLayout,
-    pub(crate) fabric: Option<Fabric>,
+    pub(crate) layout: Arc<WorkerLayout>,
+    pub(crate) fabrics: Option<Fabrics>,
 }
 
 /// A worker whose parts all stand.
@@ -112,7 +114,7 @@ pub(crate) struct Parts {
     pub(crate) facts: Arc<Facts>,
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) engine_events: mpsc::Receiver<Event>,
-    pub(crate) fabric_events: Option<FabricEvents>,
+    pub(crate) fabric_events: Option<ShardEvents>,
     pub(crate) watcher: Option<Watcher>,
     pub(crate) endpoint: Endpoint,
 }
@@ -141,6 +143,7 @@ pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
         ModelOptions {
             page_tokens: config.page_tokens,
             kv_dtype: config.kv_dtype,
+            kv_order: config.kv_order,
             name: Some(
                 config
                     .model_name
@@ -153,7 +156,10 @@ pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
     let text = Arc::new(TextModel::load(&config.model)?);
     let description = model.describe();
     let geometry = description.geometry;
-    let pages = config.kv.pages(geometry.page_bytes());
+    let ranks = config.tensor_parallel;
+    // Ranks that replicate heads take memory for each copy.
+    let page_bytes = WorkerLayout::tensor_parallel(geometry, 1, ranks)?.page_bytes();
+    let pages = config.kv.pages(page_bytes);
     if pages < LEAST_PAGES {
         let geometry = geometry.to_string();
         return Err(StartError::NoPages {
@@ -162,23 +168,23 @@ pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
             geometry,
         });
     }
-    let layout = ArenaLayout::new(geometry, pages);
-    refuse_more_than_there_is(layout.bytes() as u64)?;
-    let memory = Arc::new(HostMemory::create("tandem-kv", layout.bytes())?);
-    let (fabric, fabric_events) = match config.role {
+    let layout = Arc::new(WorkerLayout::tensor_parallel(geometry, pages, ranks)?);
+    refuse_more_than_there_is(page_bytes as u64 * u64::from(pages))?;
+    let arenas = Arenas::create("tandem-kv", Arc::clone(&layout))?;
+    let (fabrics, fabric_events) = match config.role {
         WorkerRole::Both => (None, None),
         WorkerRole::Prefill | WorkerRole::Decode => {
-            let (fabric, events) = Fabric::open(options(&config.fabric), Arc::clone(&memory))?;
-            (Some(fabric), Some(events))
+            let (fabrics, events) = Fabrics::open(&config.fabric, &arenas)?;
+            (Some(fabrics), Some(events))
         }
     };
     let (events, engine_events) = mpsc::channel(ENGINE_EVENTS);
-    let (watch, watching): (Box<dyn StepWatch>, _) = match (&fabric, config.role) {
-        (Some(fabric), WorkerRole::Prefill) => {
+    let (watch, watching): (Box<dyn StepWatch>, _) = match (&fabrics, config.role) {
+        (Some(fabrics), WorkerRole::Prefill) => {
             let (orders, queue) = watcher::orders();
             (
                 Box::new(orders.clone()),
-                Some((fabric.pusher(), orders, queue)),
+                Some((fabrics.clone(), orders, queue)),
             )
         }
         _ => (Box::new(NoWatch), None),
@@ -190,15 +196,16 @@ pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
             max_batch: config.max_batch,
             max_sequences: 2 * (config.queue_limit + pages as usize),
             threads: config.threads,
-            ..EngineOptions::new(layout, memory, text)
+            ..EngineOptions::new(arenas, text)
         },
         watch,
         events,
     )?;
     let watcher = watching
-        .map(|(pusher, orders, queue)| {
+        .map(|(fabrics, orders, queue)| {
             let most = config.fabric.max_write_bytes as u32;
-            Watcher::start(layout, most, engine.progress(), pusher, orders, queue)
+            let layout = WorkerLayout::clone(&layout);
+            Watcher::start(layout, most, engine.progress(), &fabrics, orders, queue)
         })
         .transpose()
         .map_err(StartError::Thread)?;
@@ -208,7 +215,7 @@ pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
         incarnation: Incarnation(rand::random()),
         engine: description,
         layout,
-        fabric,
+        fabrics,
     };
     let engine = Arc::new(engine);
     Ok(Parts {
@@ -241,28 +248,14 @@ fn served_name(model: &Path) -> String {
     }
 }
 
-fn options(config: &FabricConfig) -> FabricOptions {
-    FabricOptions {
-        provider: config.provider.clone(),
-        require_rdma: config.require_rdma,
-        bind: Some(config.bind),
-        cpu: config.cpu,
-        in_flight_writes: config.in_flight_writes as u32,
-        completion_entries: (config.in_flight_writes * 16).max(1024),
-        ..FabricOptions::default()
-    }
-}
-
 impl Facts {
     /// What it says when a gateway registers it.
     pub(crate) fn welcome(&self, load: proto::Load) -> proto::Welcome {
-        let mut geometry = proto::Geometry::from(&self.engine.geometry);
-        geometry.pages = self.layout.pages();
         let provider = self
-            .fabric
+            .fabrics
             .as_ref()
-            .map_or_else(proto::Provider::default, |fabric| {
-                let info = fabric.info();
+            .map_or_else(proto::Provider::default, |fabrics| {
+                let info = fabrics.info();
                 proto::Provider {
                     name: info.provider.clone(),
                     library: info.version.to_string(),
@@ -280,7 +273,7 @@ impl Facts {
                 context_length: self.engine.context_length,
                 vocabulary: self.engine.vocabulary,
             }),
-            geometry: Some(geometry),
+            geometry: Some(proto::Geometry::from(&*self.layout)),
             provider: Some(provider),
             load: Some(load),
         }
@@ -291,7 +284,7 @@ impl Facts {
             id: self.id.clone(),
             role: self.role,
             address,
-            provider: self.fabric.as_ref().map(|f| f.info().provider.clone()),
+            provider: self.fabrics.as_ref().map(|f| f.info().provider.clone()),
             model: self.engine.model.clone(),
             pages: self.layout.pages(),
         }

@@ -10,12 +10,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-use tandem_core::TransferId;
-use tandem_core::arena::ArenaLayout;
+use tandem_core::layout::WorkerLayout;
 use tandem_core::push::{Push, PushAction, PushPlanner, StepPart};
+use tandem_core::{FlowId, SequenceId, TransferId};
 use tandem_engine::{Progress, StepPlan, StepWatch};
-use tandem_fabric::{Pusher, Write};
+use tandem_fabric::{Fabric, Pusher, Write};
 use tokio::sync::mpsc;
+
+use crate::fabrics::Fabrics;
 
 /// Orders that wait for the thread.
 const ORDERS: usize = 8192;
@@ -96,10 +98,10 @@ pub(crate) fn orders() -> (Orders, Queue) {
 
 impl Watcher {
     pub(crate) fn start(
-        source: ArenaLayout,
+        source: WorkerLayout,
         max_write_bytes: u32,
         progress: Arc<Progress>,
-        pusher: Pusher,
+        fabrics: &Fabrics,
         orders: Orders,
         queue: Queue,
     ) -> std::io::Result<Self> {
@@ -107,11 +109,12 @@ impl Watcher {
         let watch = Watch {
             planner: PushPlanner::new(source, max_write_bytes),
             progress,
-            pusher,
+            pushing: HashMap::new(),
+            hands: Hands {
+                pushers: fabrics.all().iter().map(Fabric::pusher).collect(),
+                kept: BTreeMap::new(),
+            },
             reports: reporting,
-            started: HashMap::new(),
-            actions: Vec::new(),
-            kept: BTreeMap::new(),
         };
         let thread = std::thread::Builder::new()
             .name("tandem-watcher".into())
@@ -138,21 +141,34 @@ impl Drop for Watcher {
 struct Watch {
     planner: PushPlanner,
     progress: Arc<Progress>,
-    pusher: Pusher,
+    pushing: HashMap<TransferId, Pushing>,
+    hands: Hands,
     reports: mpsc::Sender<Report>,
-    /// When each transfer's first step was announced.
-    started: HashMap<TransferId, (tandem_core::SequenceId, Option<Instant>)>,
-    actions: Vec<PushAction>,
-    /// What the fabric did not take yet, each transfer's in order: one that is stuck holds up no
-    /// other.
-    kept: BTreeMap<TransferId, VecDeque<(PushAction, Instant)>>,
+}
+
+/// A transfer between its start and its stop or seal.
+struct Pushing {
+    sequence: SequenceId,
+    flows: Vec<FlowId>,
+    /// When its first step was announced.
+    started: Option<Instant>,
+    /// Everything of it has been planned; some may still be kept.
+    sealed: bool,
+}
+
+/// What gives writes and seals to the fabrics' threads.
+struct Hands {
+    /// One for each shard.
+    pushers: Vec<Pusher>,
+    /// What a fabric did not take yet, each flow's in order: one that is stuck holds up no other.
+    kept: BTreeMap<FlowId, VecDeque<PushAction>>,
 }
 
 impl Watch {
     fn run(mut self, orders: &Receiver<Order>) {
         let mut moved_at = Instant::now();
         loop {
-            let busy = self.planner.is_busy() || !self.kept.is_empty();
+            let busy = self.planner.is_busy() || !self.hands.kept.is_empty();
             let still = moved_at.elapsed();
             let order = if !busy {
                 orders.recv_timeout(REST)
@@ -182,31 +198,36 @@ impl Watch {
     fn order(&mut self, order: Order) {
         match order {
             Order::Start(push) => {
-                self.started.insert(push.transfer, (push.sequence, None));
+                let pushing = Pushing {
+                    sequence: push.sequence,
+                    flows: push.flows.iter().map(|f| f.id).collect(),
+                    started: None,
+                    sealed: false,
+                };
+                self.pushing.insert(push.transfer, pushing);
                 self.planner.start(push);
             }
             Order::Stop(transfer) => {
                 self.planner.stop(transfer);
-                self.started.remove(&transfer);
-                self.kept.remove(&transfer);
+                for flow in self.pushing.remove(&transfer).iter().flat_map(|p| &p.flows) {
+                    self.hands.kept.remove(flow);
+                }
                 self.report(Report::Stopped(transfer));
             }
             Order::Step(plan, at) => {
                 for item in &plan.items {
-                    for (sequence, started) in self.started.values_mut() {
-                        if *sequence == item.sequence {
-                            started.get_or_insert(at);
-                        }
+                    let theirs = |p: &&mut Pushing| p.sequence == item.sequence;
+                    for pushing in self.pushing.values_mut().filter(theirs) {
+                        pushing.started.get_or_insert(at);
                     }
                 }
                 let part = |i: &tandem_engine::StepItem| StepPart {
                     sequence: i.sequence,
-                    start: i.start,
                     end: i.end,
                     last: i.last,
                 };
-                self.planner
-                    .step_planned(plan.first_layer, plan.items.iter().map(part).collect());
+                let parts: Vec<StepPart> = plan.items.iter().map(part).collect();
+                self.planner.step_planned(plan.first_layer, &parts);
             }
             Order::End => {}
         }
@@ -214,63 +235,51 @@ impl Watch {
 
     /// Hands out what is complete. Whether anything was.
     fn advance(&mut self) -> bool {
-        if self.planner.is_busy() {
-            self.planner
-                .progress(self.progress.layers(), &mut self.actions);
+        let mut moved = self.hands.retry();
+        if moved {
+            let kept = &self.hands.kept;
+            let keep = |p: &Pushing| p.flows.iter().any(|f| kept.contains_key(f));
+            self.pushing.retain(|_, p| !p.sealed || keep(p));
         }
-        let seen = Instant::now();
-        for action in self.actions.drain(..) {
-            self.kept
-                .entry(transfer_of(&action))
-                .or_default()
-                .push_back((action, seen));
+        if !self.planner.is_busy() {
+            return moved;
         }
-        let mut moved = false;
-        let mut kept = std::mem::take(&mut self.kept);
-        kept.retain(|_, actions| {
-            while let Some((action, seen)) = actions.pop_front() {
-                if !self.hand_out(action, seen) {
-                    actions.push_front((action, seen));
-                    return true;
+        let (hands, layers) = (&mut self.hands, self.progress.layers());
+        let mut sealed = Vec::new();
+        self.planner.progress(layers, |action| {
+            moved = true;
+            match action {
+                PushAction::Sealed { transfer } => sealed.push(transfer),
+                PushAction::Write { flow, .. } | PushAction::Seal { flow, .. } => {
+                    hands.give(flow, action);
                 }
-                moved = true;
             }
-            false
         });
-        self.kept = kept;
+        for transfer in sealed {
+            self.sealed(transfer);
+        }
         moved
     }
 
-    fn hand_out(&mut self, action: PushAction, seen: Instant) -> bool {
-        match action {
-            PushAction::Write {
-                transfer,
-                write,
-                immediate,
-            } => {
-                let write = Write {
-                    transfer,
-                    local_offset: write.source,
-                    remote_offset: write.target,
-                    len: write.bytes,
-                    immediate,
-                };
-                self.pusher.post(write).is_ok() || self.pusher.is_closed()
-            }
-            PushAction::Seal { transfer } => {
-                if self.pusher.seal(transfer).is_err() && !self.pusher.is_closed() {
-                    return false;
-                }
-                let (_, started) = self.started.remove(&transfer).unzip();
-                let started = started.flatten().unwrap_or(seen);
-                self.report(Report::Sealed {
-                    transfer,
-                    started,
-                    computed: seen,
-                });
-                true
-            }
+    /// All of a transfer is known to be computed. What the fabrics did not take yet stays kept.
+    fn sealed(&mut self, transfer: TransferId) {
+        let computed = Instant::now();
+        let pushing = self.pushing.get_mut(&transfer);
+        let started = pushing.and_then(|p| {
+            p.sealed = true;
+            p.started
+        });
+        let kept = &self.hands.kept;
+        if let Some(p) = self.pushing.get(&transfer)
+            && !p.flows.iter().any(|f| kept.contains_key(f))
+        {
+            self.pushing.remove(&transfer);
         }
+        self.report(Report::Sealed {
+            transfer,
+            started: started.unwrap_or(computed),
+            computed,
+        });
     }
 
     fn report(&self, report: Report) {
@@ -279,8 +288,55 @@ impl Watch {
     }
 }
 
-const fn transfer_of(action: &PushAction) -> TransferId {
-    match action {
-        PushAction::Write { transfer, .. } | PushAction::Seal { transfer } => *transfer,
+impl Hands {
+    /// Gives an action to its fabric, behind what is kept of its flow.
+    fn give(&mut self, flow: FlowId, action: PushAction) {
+        if self.kept.contains_key(&flow) || !self.hand_out(action) {
+            self.kept.entry(flow).or_default().push_back(action);
+        }
+    }
+
+    /// Tries again with what is kept. Whether any of it was taken.
+    fn retry(&mut self) -> bool {
+        let mut moved = false;
+        let mut kept = std::mem::take(&mut self.kept);
+        kept.retain(|_, actions| {
+            while let Some(action) = actions.front() {
+                if !self.hand_out(*action) {
+                    return true;
+                }
+                actions.pop_front();
+                moved = true;
+            }
+            false
+        });
+        self.kept = kept;
+        moved
+    }
+
+    fn hand_out(&self, action: PushAction) -> bool {
+        match action {
+            PushAction::Write {
+                flow,
+                source,
+                write,
+                immediate,
+            } => {
+                let pusher = &self.pushers[usize::from(source)];
+                let write = Write {
+                    flow,
+                    local_offset: write.source,
+                    remote_offset: write.target,
+                    len: write.bytes,
+                    immediate,
+                };
+                pusher.post(write).is_ok() || pusher.is_closed()
+            }
+            PushAction::Seal { flow, source } => {
+                let pusher = &self.pushers[usize::from(source)];
+                pusher.seal(flow).is_ok() || pusher.is_closed()
+            }
+            PushAction::Sealed { .. } => true,
+        }
     }
 }

@@ -176,6 +176,8 @@ fn worker_table(worker: &WorkerConfig) -> String {
     table
         .raw("page_tokens", worker.page_tokens)
         .text("kv_dtype", worker.kv_dtype)
+        .text("kv_order", worker.kv_order)
+        .raw("tensor_parallel", worker.tensor_parallel)
         .raw("chunk_tokens", worker.chunk_tokens)
         .raw("max_batch", worker.max_batch)
         .raw("threads", worker.threads)
@@ -189,10 +191,25 @@ fn fabric_table(fabric: &FabricConfig) -> String {
         .text("provider", &fabric.provider)
         .raw("require_rdma", fabric.require_rdma)
         .text("bind", fabric.bind)
+        .raw("nics", nics(&fabric.nics))
         .unless_absent("cpu", fabric.cpu, "any")
         .raw("in_flight_writes", fabric.in_flight_writes)
         .text("max_write_bytes", format_bytes(fabric.max_write_bytes))
+        .unless_absent("disorder", fabric.disorder, "none; for tests")
         .done()
+}
+
+fn nics(nics: &[Option<String>]) -> String {
+    let names: Vec<String> = nics
+        .iter()
+        .flatten()
+        .map(|n| quoted(n).to_string())
+        .collect();
+    if names.is_empty() {
+        nics.len().to_string()
+    } else {
+        format!("[{}]", names.join(", "))
+    }
 }
 
 fn policy_table(policy: &tandem_config::PolicySettings) -> String {

@@ -2,7 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use crate::section::Section;
+use toml::Spanned;
+use toml::de::DeValue;
+
+use crate::section::{Section, integer, text};
 
 /// How KV pages travel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,13 +16,22 @@ pub struct FabricConfig {
     pub require_rdma: bool,
     /// The local address whose network carries the pages. Default 127.0.0.1.
     pub bind: IpAddr,
-    /// The core that the fabric's thread is pinned to; `None`, the default: any.
+    /// NICs of each shard, 1 to 4: libfabric's names, or `None` for as many of its choice. On software
+    /// providers a NIC is one more set of endpoints. Default one, of its choice.
+    pub nics: Vec<Option<String>>,
+    /// The core that the first shard's fabric thread is pinned to, the next shard's to the next one;
+    /// `None`, the default: any.
     pub cpu: Option<usize>,
     /// Writes posted and not yet completed, at most, for each endpoint. Default 64.
     pub in_flight_writes: usize,
     /// Longest write, in bytes. Default 1 MiB.
     pub max_write_bytes: u64,
+    /// For tests: delays and reorders writes, completions and immediates, at random from this seed.
+    pub disorder: Option<u64>,
 }
+
+/// NICs of one shard, at most.
+const MAX_NICS: u64 = 4;
 
 impl Default for FabricConfig {
     fn default() -> Self {
@@ -27,9 +39,11 @@ impl Default for FabricConfig {
             provider: "tcp".to_owned(),
             require_rdma: false,
             bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            nics: vec![None],
             cpu: None,
             in_flight_writes: 64,
             max_write_bytes: 1 << 20,
+            disorder: None,
         }
     }
 }
@@ -54,6 +68,13 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> FabricConfig {
                 value.as_str()?.parse().ok()
             })
             .unwrap_or(default.bind),
+        nics: section
+            .read(
+                "nics",
+                "a number from 1 to 4, or 1 to 4 names of NICs",
+                nics,
+            )
+            .unwrap_or(default.nics),
         cpu: section.number("cpu", 0..=1023),
         in_flight_writes: section
             .number("in_flight_writes", 1..=65_536)
@@ -61,7 +82,23 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> FabricConfig {
         max_write_bytes: section
             .bytes("max_write_bytes", 4 << 10..=1 << 30)
             .unwrap_or(default.max_write_bytes),
+        disorder: section.number("disorder", 0..=u64::MAX),
     }
+}
+
+fn nics(value: &DeValue<'_>) -> Option<Vec<Option<String>>> {
+    if let Some(count) = integer(value) {
+        let fits = (1..=MAX_NICS).contains(&count);
+        return fits.then(|| vec![None; count as usize]);
+    }
+    let names = value.as_array()?;
+    let name = |v: &Spanned<DeValue<'_>>| text(v.get_ref()).map(|t| Some(t.to_owned()));
+    let fits = (1..=MAX_NICS).contains(&(names.len() as u64));
+    names
+        .iter()
+        .map(name)
+        .collect::<Option<Vec<_>>>()
+        .filter(|_| fits)
 }
 
 /// As libfabric writes them: `tcp;ofi_rxm`, `verbs`, `efa-direct`.

@@ -301,7 +301,8 @@ pub(crate) fn text<'v>(value: &'v DeValue<'_>) -> Option<&'v str> {
     value.as_str().filter(|text| !text.trim().is_empty())
 }
 
-fn integer(value: &DeValue<'_>) -> Option<u64> {
+/// A whole number that is not negative.
+pub(crate) fn integer(value: &DeValue<'_>) -> Option<u64> {
     let integer = value.as_integer()?;
     u64::from_str_radix(integer.as_str(), integer.radix()).ok()
 }

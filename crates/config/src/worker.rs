@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use tandem_core::geometry::KvDtype;
+use tandem_core::geometry::{KvDtype, KvOrder};
 use tandem_core::{WorkerId, WorkerRole};
 
 use crate::section::{PATH, SOCKET, Section, socket, text};
@@ -33,6 +33,12 @@ pub struct WorkerConfig {
     pub page_tokens: u16,
     /// Number type of KV entries. Default f16.
     pub kv_dtype: KvDtype,
+    /// Whether a page's keys and values lie together, or all keys apart from all values. Default
+    /// together.
+    pub kv_order: KvOrder,
+    /// Shards into which the KV heads are cut (or that replicate them, where there are more shards
+    /// than heads), each with an arena and a fabric of its own. Default 1.
+    pub tensor_parallel: u16,
     /// Prompt tokens in one step, over all requests. Default 512.
     pub chunk_tokens: usize,
     /// Requests that decode in one step. Default 16.
@@ -116,6 +122,11 @@ const DTYPES: [(&str, KvDtype); 2] = [
     (KvDtype::Bf16.as_str(), KvDtype::Bf16),
 ];
 
+const ORDERS: [(&str, KvOrder); 2] = [
+    (KvOrder::Together.as_str(), KvOrder::Together),
+    (KvOrder::Apart.as_str(), KvOrder::Apart),
+];
+
 pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
     let id = section.need("id", "1 to 63 letters, digits, '-', '_' or '.'", |value| {
         WorkerId::new(value.as_str()?).ok()
@@ -132,6 +143,8 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
     let kv = read_kv(section);
     let page_tokens = section.number("page_tokens", 1..=1024);
     let kv_dtype = section.choice("kv_dtype", &DTYPES);
+    let kv_order = section.choice("kv_order", &ORDERS);
+    let tensor_parallel = section.number("tensor_parallel", 1..=256);
     let chunk_tokens = section.number("chunk_tokens", 1..=65_536);
     let max_batch = section.number("max_batch", 1..=4096);
     let threads = section.number("threads", 1..=1024);
@@ -147,6 +160,8 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
         kv,
         page_tokens: page_tokens.unwrap_or(16),
         kv_dtype: kv_dtype.unwrap_or(KvDtype::F16),
+        kv_order: kv_order.unwrap_or(KvOrder::Together),
+        tensor_parallel: tensor_parallel.unwrap_or(1),
         chunk_tokens: chunk_tokens.unwrap_or(512),
         max_batch: max_batch.unwrap_or(16),
         threads: threads.unwrap_or_else(cores),

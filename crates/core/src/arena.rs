@@ -1,24 +1,26 @@
-//! Where a piece lies in a worker's KV arena.
+//! Where a page's entries lie in one shard's KV arena.
 //!
 //! ```text
-//! arena = [layer 0: page 0, page 1, …][layer 1: page 0, page 1, …]…
+//! arena = [layer 0][layer 1]…
+//! layer = [page 0: K, V][page 1: K, V]…             planes together
+//!       = [page 0: K][page 1: K]… [page 0: V]…      planes apart
 //! ```
 //!
-//! Layer-major, so that contiguous page numbers are contiguous bytes in each layer and one write
-//! can carry a run of them.
+//! Layer-major, so that contiguous page numbers are contiguous bytes in each layer (and plane) and
+//! one write can carry a run of them.
 
 use crate::PageIndex;
-use crate::geometry::KvGeometry;
+use crate::geometry::{KvGeometry, KvOrder};
 
 /// The byte layout of one arena.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ArenaLayout {
     geometry: KvGeometry,
     pages: u32,
 }
 
 impl ArenaLayout {
-    /// An arena of `pages` pages.
+    /// An arena of `pages` pages, of the shard's own layers and heads.
     #[must_use]
     pub const fn new(geometry: KvGeometry, pages: u32) -> Self {
         Self { geometry, pages }
@@ -42,19 +44,76 @@ impl ArenaLayout {
         self.geometry.page_bytes() * self.pages as usize
     }
 
-    /// Byte offset of a page's piece in a layer.
+    /// Bytes from one layer's start to the next one's.
+    #[must_use]
+    pub const fn layer_bytes(&self) -> usize {
+        self.geometry.piece_bytes() * self.pages as usize
+    }
+
+    /// Byte offset of a page's plane within its layer.
     ///
     /// # Panics
-    /// Where the layer or the page is not in this arena: that is a broken invariant, never input
+    /// Where the plane or the page is not in this arena: that is a broken invariant, never input
     /// (what peers send is checked when it arrives).
     #[must_use]
-    pub fn offset(&self, layer: u16, page: PageIndex) -> usize {
-        assert!(
-            layer < self.geometry.layers,
-            "layer {layer} of {}",
-            self.geometry.layers
-        );
+    pub fn in_layer(&self, plane: u16, page: PageIndex) -> usize {
+        let planes = self.geometry.kind.planes();
+        assert!(plane < planes, "plane {plane} of {planes}");
         assert!(page.0 < self.pages, "page {} of {}", page.0, self.pages);
-        (usize::from(layer) * self.pages as usize + page.0 as usize) * self.geometry.piece_bytes()
+        let (plane, page) = (usize::from(plane), page.0 as usize);
+        let index = match self.geometry.order {
+            KvOrder::Together => page * usize::from(planes) + plane,
+            KvOrder::Apart => plane * self.pages as usize + page,
+        };
+        index * self.geometry.plane_bytes()
+    }
+
+    /// Byte offset of a page's plane in a layer.
+    ///
+    /// # Panics
+    /// As [`ArenaLayout::in_layer`], and where the layer is not in this arena.
+    #[must_use]
+    pub fn offset(&self, layer: u16, plane: u16, page: PageIndex) -> usize {
+        let layers = self.geometry.layers;
+        assert!(layer < layers, "layer {layer} of {layers}");
+        usize::from(layer) * self.layer_bytes() + self.in_layer(plane, page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::geometry::{KvDtype, KvKind};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn planes_of_all_pages_fill_the_arena_in_either_order() {
+        for (kind, order) in [
+            (KvKind::Heads, KvOrder::Together),
+            (KvKind::Heads, KvOrder::Apart),
+            (KvKind::Latent, KvOrder::Together),
+        ] {
+            let geometry = KvGeometry {
+                layers: 2,
+                kv_heads: 3,
+                head_dim: 4,
+                page_tokens: 5,
+                dtype: KvDtype::F16,
+                kind,
+                order,
+            };
+            let arena = ArenaLayout::new(geometry, 7);
+            let mut starts = BTreeSet::new();
+            for layer in 0..2 {
+                for plane in 0..kind.planes() {
+                    for page in 0..7 {
+                        starts.insert(arena.offset(layer, plane, PageIndex(page)));
+                    }
+                }
+            }
+            let plane = geometry.plane_bytes();
+            let all: BTreeSet<_> = (0..arena.bytes() / plane).map(|i| i * plane).collect();
+            assert_eq!(starts, all, "{kind} {order}");
+        }
     }
 }

@@ -20,7 +20,7 @@ pub use agent::DecodeAgent;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::geometry::KvGeometry;
+use crate::layout::WorkerLayout;
 use crate::ledger::Armed;
 use crate::pool::NoLease;
 use crate::{Incarnation, Instant, PageIndex, RequestId, SequenceId, WorkerId};
@@ -35,16 +35,23 @@ pub struct Peer {
 }
 
 /// What a worker can take, and how long it waits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct DecodeLimits {
-    /// Shape of its pages.
-    pub geometry: KvGeometry,
-    /// Pages it has.
-    pub pages: u32,
+    /// Its pages and shards, all of one data-parallel rank.
+    pub layout: Arc<WorkerLayout>,
     /// Requests in flight at once.
     pub requests: usize,
     /// A writer that was asked to stop and says nothing for so long is fenced.
     pub drain_timeout: Duration,
+}
+
+/// A prefill worker and the pages that it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Writer {
+    /// Who.
+    pub peer: Peer,
+    /// Its layout. The peer refuses the dispatch where this is not so.
+    pub layout: Arc<WorkerLayout>,
 }
 
 /// A request for a lease.
@@ -57,7 +64,7 @@ pub struct Reserve {
     /// Tokens that may still be generated. At least 1.
     pub new_tokens: u32,
     /// Who computes the prompt; `None` where this worker does.
-    pub prefill: Option<Peer>,
+    pub prefill: Option<Writer>,
     /// When the request must have ended.
     pub deadline: Instant,
 }
@@ -67,14 +74,14 @@ pub struct Reserve {
 pub enum Input {
     /// A gateway asks for a lease.
     Reserve(Reserve),
-    /// The fabric waits for the request's immediates.
+    /// Every shard's fabric waits for the request's immediates.
     Armed {
         /// Which request.
         request: RequestId,
-        /// Its slot.
-        armed: Armed,
+        /// A slot for each shard, in their order.
+        armed: Arc<[Armed]>,
     },
-    /// The fabric cannot: no endpoint, or no slot.
+    /// Some shard's fabric cannot: no endpoint, or no slot. None waits.
     NotArmed {
         /// Which request.
         request: RequestId,
@@ -101,17 +108,20 @@ pub enum Input {
         /// What is known.
         why: String,
     },
-    /// Every piece has arrived.
+    /// Every piece of one shard has arrived.
     Full {
         /// Which request.
         request: RequestId,
+        /// Which shard.
+        shard: u16,
     },
     /// More pieces arrived than there are.
     Overfull {
         /// Which request.
         request: RequestId,
     },
-    /// The endpoint that this peer wrote to is closed: nothing of it can land any more.
+    /// The endpoints that this peer wrote to are closed, of all shards: nothing of it can land any
+    /// more.
     Fenced {
         /// Which peer.
         peer: Peer,
@@ -231,14 +241,14 @@ pub enum Output {
         /// Its pages.
         pages: Arc<[PageIndex]>,
     },
-    /// Have the fabric wait for `pieces` at the endpoint of `peer`.
+    /// Have each shard's fabric wait for its pieces at its endpoint of `peer`.
     Arm {
         /// Which request.
         request: RequestId,
         /// Who will write.
         peer: Peer,
-        /// How many pieces.
-        pieces: u32,
+        /// How many pieces, shard by shard.
+        pieces: Arc<[u64]>,
     },
     /// Tell the gateway that the lease is granted.
     Reserved {
@@ -253,8 +263,8 @@ pub enum Output {
         request: RequestId,
         /// Who.
         peer: Peer,
-        /// What its immediates carry.
-        armed: Armed,
+        /// What its immediates carry, shard by shard.
+        armed: Arc<[Armed]>,
         /// Where to: the pages of the prompt's tokens but the last.
         pages: Arc<[PageIndex]>,
     },
@@ -286,10 +296,12 @@ pub enum Output {
     },
     /// The slot is free: nothing of its transfer counts any more.
     ReleaseSlot {
+        /// Whose.
+        shard: u16,
         /// Which slot.
         armed: Armed,
     },
-    /// Close the endpoint that this peer writes to, and say [`Input::Fenced`].
+    /// Close the endpoints that this peer writes to, of all shards, and say [`Input::Fenced`].
     Fence {
         /// Which peer.
         peer: Peer,

@@ -5,8 +5,9 @@
 //! worker.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use crate::geometry::KvGeometry;
+use crate::layout::WorkerLayout;
 use crate::{Incarnation, WorkerId, WorkerRole};
 
 /// What a worker said when it registered.
@@ -24,10 +25,8 @@ pub struct WorkerFacts {
     pub fingerprint: String,
     /// Tokens of prompt and answer together.
     pub context_length: u32,
-    /// Shape of its pages.
-    pub geometry: KvGeometry,
-    /// Pages it has.
-    pub pages: u32,
+    /// Its KV cache: shape, shards, pages.
+    pub layout: Arc<WorkerLayout>,
     /// libfabric provider; empty where it has none.
     pub provider: String,
 }
@@ -185,7 +184,7 @@ fn fits(theirs: &WorkerFacts, ours: &WorkerFacts) -> Result<(), Mismatch> {
         ours.context_length.to_string(),
     );
     differs("context length", &a, &b)?;
-    if let Err(e) = theirs.geometry.matches(&ours.geometry) {
+    if let Err(e) = theirs.layout.matches(&ours.layout) {
         return differs(e.field, &e.ours, &e.theirs);
     }
     if theirs.role == WorkerRole::Both || ours.role == WorkerRole::Both {
@@ -197,7 +196,20 @@ fn fits(theirs: &WorkerFacts, ours: &WorkerFacts) -> Result<(), Mismatch> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::geometry::KvDtype;
+    use crate::geometry::{KvDtype, KvGeometry, KvKind, KvOrder};
+
+    fn layout(head_dim: u16) -> Arc<WorkerLayout> {
+        let geometry = KvGeometry {
+            layers: 2,
+            kv_heads: 1,
+            head_dim,
+            page_tokens: 4,
+            dtype: KvDtype::F16,
+            kind: KvKind::Heads,
+            order: KvOrder::Together,
+        };
+        Arc::new(WorkerLayout::tensor_parallel(geometry, 16, 1).unwrap())
+    }
 
     pub(crate) fn facts(name: &str, role: WorkerRole) -> WorkerFacts {
         WorkerFacts {
@@ -207,14 +219,7 @@ pub(crate) mod tests {
             model: "m".into(),
             fingerprint: "f".into(),
             context_length: 256,
-            geometry: KvGeometry {
-                layers: 2,
-                kv_heads: 1,
-                head_dim: 2,
-                page_tokens: 4,
-                dtype: KvDtype::F16,
-            },
-            pages: 16,
+            layout: layout(2),
             provider: "tcp".into(),
         }
     }
@@ -236,14 +241,14 @@ pub(crate) mod tests {
             "d does not fit the pool: its model is other, that of p is m"
         );
         let mut d = facts("d", WorkerRole::Decode);
-        d.geometry.page_tokens = 8;
+        d.layout = layout(8);
         let text = fleet
             .join(d, WorkerLoad::default())
             .unwrap_err()
             .to_string();
         assert_eq!(
             text,
-            "d does not fit the pool: its page_tokens is 8, that of p is 4"
+            "d does not fit the pool: its head_dim is 8, that of p is 2"
         );
     }
 

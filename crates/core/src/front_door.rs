@@ -471,11 +471,11 @@ impl<P: Policy> FrontDoor<P> {
 
     fn never_fits(&self, facts: &RequestFacts) -> Option<Rejection> {
         let decodes = || self.fleet.workers().filter(|w| w.facts.role.decodes());
-        if decodes().any(|w| w.facts.pages >= pages_of(w, facts)) {
+        if decodes().any(|w| w.facts.layout.pages() >= pages_of(w, facts)) {
             return None;
         }
         let needed = decodes().map(|w| pages_of(w, facts)).min()?;
-        let most = decodes().map(|w| w.facts.pages).max()?;
+        let most = decodes().map(|w| w.facts.layout.pages()).max()?;
         Some(Rejection::NeverFits { needed, most })
     }
 }
@@ -483,5 +483,5 @@ impl<P: Policy> FrontDoor<P> {
 /// Pages that a request needs on a worker: for all its tokens but the last one generated.
 fn pages_of(worker: &Worker, facts: &RequestFacts) -> u32 {
     let tokens = facts.prompt_tokens as usize + facts.new_tokens as usize - 1;
-    worker.facts.geometry.pages_for(tokens) as u32
+    worker.facts.layout.geometry().pages_for(tokens) as u32
 }

@@ -1,10 +1,10 @@
 //! What one token's and one page's KV entries look like.
 //!
 //! Layout is HND: in a page, heads come before tokens, so that a range of heads is contiguous. In
-//! one layer a page is one *piece*: all heads' keys, then all heads' values:
+//! one layer a page has one *plane* for keys and one for values (or a single one, for MLA's latent):
 //!
 //! ```text
-//! piece = K [kv_heads][page_tokens][head_dim]  then  V [kv_heads][page_tokens][head_dim]
+//! plane = [kv_heads][page_tokens][head_dim]
 //! ```
 
 use std::fmt;
@@ -43,41 +43,110 @@ impl fmt::Display for KvDtype {
     }
 }
 
-/// The shape of a model's KV cache on one worker.
+/// What attention keeps of a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KvKind {
+    /// A key and a value for each KV head (MHA, GQA, MQA).
+    Heads,
+    /// One latent vector for all heads (MLA): a single head of a single plane, replicated on every
+    /// tensor-parallel rank.
+    Latent,
+}
+
+impl KvKind {
+    /// Planes of a page in a layer.
+    #[must_use]
+    pub const fn planes(self) -> u16 {
+        match self {
+            Self::Heads => 2,
+            Self::Latent => 1,
+        }
+    }
+
+    /// As written in configuration and messages.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Heads => "heads",
+            Self::Latent => "latent",
+        }
+    }
+}
+
+impl fmt::Display for KvKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Where a layer's keys and values lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KvOrder {
+    /// A page's keys, then its values, then the next page.
+    Together,
+    /// All pages' keys, then all pages' values.
+    Apart,
+}
+
+impl KvOrder {
+    /// As written in configuration and messages.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Together => "together",
+            Self::Apart => "apart",
+        }
+    }
+}
+
+impl fmt::Display for KvOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The shape of a KV cache: a whole model's, or one shard's part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KvGeometry {
-    /// Transformer layers.
+    /// Layers that have KV entries.
     pub layers: u16,
     /// KV heads in each layer.
     pub kv_heads: u16,
-    /// Numbers in one head's key (and value) of one token.
+    /// Numbers in one head's key (and value) of one token; in the latent, for MLA.
     pub head_dim: u16,
     /// Tokens in one page.
     pub page_tokens: u16,
     /// Number type.
     pub dtype: KvDtype,
-}
-
-/// Two workers whose KV caches cannot be joined.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("KV geometry differs: {field} is {ours} here and {theirs} there")]
-pub struct GeometryMismatch {
-    /// Which property differs.
-    pub field: &'static str,
-    /// This side's value.
-    pub ours: String,
-    /// The other side's value.
-    pub theirs: String,
+    /// What attention keeps.
+    pub kind: KvKind,
+    /// Where keys and values lie.
+    pub order: KvOrder,
 }
 
 impl KvGeometry {
-    /// Bytes of one page in one layer (K and V together).
+    /// Bytes of one head's entry of one token in one plane.
+    #[must_use]
+    pub const fn token_bytes(&self) -> usize {
+        self.head_dim as usize * self.dtype.bytes()
+    }
+
+    /// Bytes of one head of one page in one plane.
+    #[must_use]
+    pub const fn head_bytes(&self) -> usize {
+        self.page_tokens as usize * self.token_bytes()
+    }
+
+    /// Bytes of one plane of one page in one layer.
+    #[must_use]
+    pub const fn plane_bytes(&self) -> usize {
+        self.kv_heads as usize * self.head_bytes()
+    }
+
+    /// Bytes of one page in one layer, all planes.
     #[must_use]
     pub const fn piece_bytes(&self) -> usize {
-        2 * self.kv_heads as usize
-            * self.page_tokens as usize
-            * self.head_dim as usize
-            * self.dtype.bytes()
+        self.kind.planes() as usize * self.plane_bytes()
     }
 
     /// Bytes of one page over all layers.
@@ -91,36 +160,20 @@ impl KvGeometry {
     pub const fn pages_for(&self, tokens: usize) -> usize {
         tokens.div_ceil(self.page_tokens as usize)
     }
-
-    /// Whether pages of `theirs` can be copied into ours byte for byte; otherwise the first
-    /// property that differs, with both values.
-    pub fn matches(&self, theirs: &Self) -> Result<(), GeometryMismatch> {
-        let differs = |field, ours: &dyn fmt::Display, theirs: &dyn fmt::Display| {
-            let (ours, theirs) = (ours.to_string(), theirs.to_string());
-            if ours == theirs {
-                Ok(())
-            } else {
-                Err(GeometryMismatch {
-                    field,
-                    ours,
-                    theirs,
-                })
-            }
-        };
-        differs("layers", &self.layers, &theirs.layers)?;
-        differs("kv_heads", &self.kv_heads, &theirs.kv_heads)?;
-        differs("head_dim", &self.head_dim, &theirs.head_dim)?;
-        differs("page_tokens", &self.page_tokens, &theirs.page_tokens)?;
-        differs("dtype", &self.dtype, &theirs.dtype)
-    }
 }
 
 impl fmt::Display for KvGeometry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} layers x {} KV heads x {} x {}, {} tokens a page, HND",
-            self.layers, self.kv_heads, self.head_dim, self.dtype, self.page_tokens
+            "{} layers x {} KV {} x {} x {}, {} tokens a page, HND, planes {}",
+            self.layers,
+            self.kv_heads,
+            self.kind,
+            self.head_dim,
+            self.dtype,
+            self.page_tokens,
+            self.order
         )
     }
 }
@@ -135,6 +188,8 @@ mod tests {
         head_dim: 64,
         page_tokens: 16,
         dtype: KvDtype::F16,
+        kind: KvKind::Heads,
+        order: KvOrder::Together,
     };
 
     #[test]
@@ -145,27 +200,5 @@ mod tests {
         assert_eq!(SMOLLM2.pages_for(1), 1);
         assert_eq!(SMOLLM2.pages_for(16), 1);
         assert_eq!(SMOLLM2.pages_for(17), 2);
-    }
-
-    #[test]
-    fn a_mismatch_names_the_property_and_both_values() {
-        let other = KvGeometry {
-            page_tokens: 32,
-            ..SMOLLM2
-        };
-        let text = SMOLLM2.matches(&other).unwrap_err().to_string();
-        assert_eq!(
-            text,
-            "KV geometry differs: page_tokens is 16 here and 32 there"
-        );
-        let other = KvGeometry {
-            dtype: KvDtype::Bf16,
-            ..SMOLLM2
-        };
-        let text = SMOLLM2.matches(&other).unwrap_err().to_string();
-        assert_eq!(
-            text,
-            "KV geometry differs: dtype is f16 here and bf16 there"
-        );
     }
 }

@@ -105,6 +105,11 @@ pub struct SequenceId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TransferId(pub u64);
 
+/// All writes of one transfer from one source shard to one target shard; counted up by the prefill
+/// agent; never used twice in a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowId(pub u64);
+
 /// A fabric endpoint of this process, counted up by the fabric; never used twice in a process.
 /// Every peer has its own, so that closing it fences that peer and no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! Leased -> Exposed (address given out) -> Ready (count full) -> Active -> Free
-//!               |                                                  ^
-//!               v                                       Leased ----+ (computed here)
-//!           Draining (cancel sent) -- confirmed: Free
-//!               |  peer lost
-//!           Quarantined -- fenced --> Free
+//!               |                                      Leased ----^ |
+//!               v                              (computed here)      | reader lost
+//!           Draining (cancel sent) -- confirmed: Free               |
+//!               |  peer lost                                        v
+//!           Quarantined -- fenced --> Free                    Quarantined
 //! ```
 //!
 //! Only [`crate::pool::PagePool`] moves a lease, and only along these arrows: there is no function
@@ -33,7 +33,7 @@ pub enum PageState {
     Active,
     /// The writer was asked to stop.
     Draining,
-    /// The writer is lost and not yet fenced.
+    /// The writer (of a source's pages: the reader) is lost and not yet fenced.
     Quarantined,
 }
 

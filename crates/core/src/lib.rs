@@ -13,10 +13,12 @@
 pub mod arena;
 pub mod decode;
 pub mod fleet;
+pub mod flow;
 pub mod front_door;
 pub mod geometry;
 pub mod ids;
 pub mod immediate;
+pub mod layout;
 pub mod lease;
 pub mod ledger;
 pub mod pairing;
@@ -24,9 +26,11 @@ pub mod plan;
 pub mod pool;
 pub mod prefill;
 pub mod push;
+pub mod spread;
 pub mod time;
 
 pub use ids::{
-    EndpointId, Incarnation, PageIndex, RequestId, SequenceId, TransferId, WorkerId, WorkerRole,
+    EndpointId, FlowId, Incarnation, PageIndex, RequestId, SequenceId, TransferId, WorkerId,
+    WorkerRole,
 };
 pub use time::Instant;

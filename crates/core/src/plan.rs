@@ -1,22 +1,27 @@
-//! Which writes carry a run of pages, and how many pieces the target will count.
+//! Which writes carry a range of tokens, and how many pieces the target will count.
 //!
 //! Both sides compute from this same pure code, each from its own knowledge: the sender
-//! [`writes`], the target [`expected_pieces`]. Neither trusts the other's sum.
+//! [`templates`], the target [`expected`]. Neither trusts the other's sum.
 //!
-//! For now both sides have the same, unsharded geometry: a page's piece of a layer goes to the same
-//! layer of the page that the target gave for it.
+//! The unit of counting, a *piece*, is one head of one plane of one layer, over one *grain* of
+//! tokens: the greatest common divisor of both sides' page sizes, aligned. Every page of either side
+//! is a whole number of grains, so however pages, heads and layers are cut, and however writes are
+//! merged, a piece is in exactly one write and the target's sum depends on nothing but its own part,
+//! the tokens and the grain.
+
+use std::ops::Range;
 
 use crate::PageIndex;
 use crate::arena::ArenaLayout;
-use crate::geometry::KvGeometry;
 use crate::immediate::MAX_WEIGHT;
+use crate::layout::WorkerLayout;
 
-/// Bytes to copy from one arena to another, as offsets from the arenas' starts.
+/// Bytes to copy from one arena to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedWrite {
-    /// Where they lie in the source arena.
+    /// Where they lie, from the start of the source's arena (or of its layer, in a template).
     pub source: u64,
-    /// Where they go in the target arena.
+    /// Where they go, from the start of the target's arena (or of its layer, in a template).
     pub target: u64,
     /// How many.
     pub bytes: u32,
@@ -24,192 +29,147 @@ pub struct PlannedWrite {
     pub pieces: u16,
 }
 
-/// Pieces that a prompt of `prefilled` tokens sends in all: one for each page and layer.
+/// Tokens of one piece.
 #[must_use]
-pub const fn expected_pieces(geometry: &KvGeometry, prefilled: usize) -> u32 {
-    (geometry.pages_for(prefilled) * geometry.layers as usize) as u32
+pub const fn grain(source_page: u16, target_page: u16) -> u16 {
+    let (mut a, mut b) = (source_page, target_page);
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
-/// Pages, counted from the prompt's first, that a step over the tokens `start..end` completes. A
-/// prompt's last step also completes its last, partly filled page.
+/// The tokens that travel: from the first that the target does not hold, to the end of the last
+/// grain (what is behind the last token fills it up, and nobody reads it). Empty where the target
+/// holds all.
 #[must_use]
-pub const fn completed_pages(
-    page_tokens: u16,
-    start: u32,
-    end: u32,
-    last: bool,
-) -> std::ops::Range<u32> {
-    let page = page_tokens as u32;
-    let first = start / page;
-    let next = if last { end.div_ceil(page) } else { end / page };
-    first..if next > first { next } else { first }
+pub const fn travelling(held: u32, tokens: u32, grain: u16) -> Range<u32> {
+    if held >= tokens {
+        return tokens..tokens;
+    }
+    held..tokens.next_multiple_of(grain as u32)
 }
 
-/// The writes that carry `layer` of `source_pages` to `target_pages`, page by page in order. Pages
-/// that are neighbours on both sides share a write of at most `max_bytes` (but at least one piece).
+/// Pieces that a target shard will count for these tokens.
 ///
 /// # Panics
-/// Where the two sides differ in length or in the bytes of a piece: pairs are checked when they are
-/// made.
+/// Where there is no such shard.
 #[must_use]
-pub fn writes(
-    source: &ArenaLayout,
-    target: &ArenaLayout,
-    source_pages: &[PageIndex],
-    target_pages: &[PageIndex],
-    layer: u16,
+pub fn expected(target: &WorkerLayout, shard: u16, tokens: &Range<u32>, grain: u16) -> u64 {
+    let shard = &target.shards()[usize::from(shard)];
+    let planes = u64::from(target.geometry().kind.planes());
+    let parts = shard.layers.len() as u64 * shard.heads.len() as u64;
+    parts * planes * u64::from(grains(tokens, grain))
+}
+
+fn grains(tokens: &Range<u32>, grain: u16) -> u32 {
+    let grain = u32::from(grain);
+    if tokens.is_empty() {
+        return 0;
+    }
+    tokens.end.div_ceil(grain) - tokens.start / grain
+}
+
+/// One side of a flow: its arena, and the pages of the request there.
+#[derive(Clone, Copy, Debug)]
+pub struct Side<'a> {
+    /// The shard's arena.
+    pub arena: &'a ArenaLayout,
+    /// The request's pages, from its first token on.
+    pub pages: &'a [PageIndex],
+    /// The flow's first head, by its index in this shard.
+    pub head: u16,
+}
+
+impl Side<'_> {
+    fn page_tokens(&self) -> u32 {
+        u32::from(self.arena.geometry().page_tokens)
+    }
+
+    /// Where a head's entry of a token lies in its layer.
+    fn at(&self, plane: u16, head: u16, token: u32) -> u64 {
+        let (page, slot) = (token / self.page_tokens(), token % self.page_tokens());
+        let g = self.arena.geometry();
+        let in_plane =
+            usize::from(self.head + head) * g.head_bytes() + slot as usize * g.token_bytes();
+        (self.arena.in_layer(plane, self.pages[page as usize]) + in_plane) as u64
+    }
+}
+
+/// The writes that carry `tokens` of `heads` heads in any one layer, as offsets from the layers'
+/// starts, which differ by [`ArenaLayout::layer_bytes`] from layer to layer. What is contiguous on
+/// both sides shares a write of at most `max_bytes` (but at least one piece).
+///
+/// # Panics
+/// Where a page or a head is not in its arena: both were checked when they were given out.
+pub fn templates(
+    source: Side<'_>,
+    target: Side<'_>,
+    heads: u16,
+    tokens: Range<u32>,
     max_bytes: u32,
 ) -> Vec<PlannedWrite> {
-    assert_eq!(
-        source_pages.len(),
-        target_pages.len(),
-        "one target page for each source page"
+    let mut merge = Merge {
+        max_bytes,
+        writes: Vec::new(),
+    };
+    let planes = source.arena.geometry().kind.planes();
+    let bytes = source.arena.geometry().token_bytes() as u32;
+    let grain = grain(
+        source.arena.geometry().page_tokens,
+        target.arena.geometry().page_tokens,
     );
-    let piece = source.geometry().piece_bytes() as u32;
-    assert_eq!(
-        piece as usize,
-        target.geometry().piece_bytes(),
-        "pieces of equal size"
-    );
-    let most = (max_bytes / piece).clamp(1, u32::from(MAX_WEIGHT));
-    let mut planned: Vec<PlannedWrite> = Vec::new();
-    for (from, to) in source_pages.iter().zip(target_pages) {
-        let from = source.offset(layer, *from) as u64;
-        let to = target.offset(layer, *to) as u64;
-        if let Some(write) = planned.last_mut() {
-            let end = u64::from(write.bytes);
-            let follows = write.source + end == from && write.target + end == to;
-            if follows && u32::from(write.pieces) < most {
-                write.bytes += piece;
-                write.pieces += 1;
-                continue;
+    let together = source.arena.geometry().order == crate::geometry::KvOrder::Together;
+    // In the order in which the source has them, so that neighbours follow one another.
+    let outer = if together { 0..1 } else { 0..planes };
+    for first in outer {
+        let inner = if together {
+            0..planes
+        } else {
+            first..first + 1
+        };
+        let mut from = tokens.start;
+        while from < tokens.end {
+            let end = |side: &Side<'_>| (from / side.page_tokens() + 1) * side.page_tokens();
+            let to = tokens.end.min(end(&source)).min(end(&target));
+            let pieces = grains(&(from..to), grain) as u16;
+            for plane in inner.clone() {
+                for head in 0..heads {
+                    merge.add(PlannedWrite {
+                        source: source.at(plane, head, from),
+                        target: target.at(plane, head, from),
+                        bytes: bytes * (to - from),
+                        pieces,
+                    });
+                }
+            }
+            from = to;
+        }
+    }
+    merge.writes
+}
+
+struct Merge {
+    max_bytes: u32,
+    writes: Vec<PlannedWrite>,
+}
+
+impl Merge {
+    fn add(&mut self, next: PlannedWrite) {
+        if let Some(last) = self.writes.last_mut() {
+            let end = u64::from(last.bytes);
+            let follows = last.source + end == next.source && last.target + end == next.target;
+            let fits = u64::from(last.bytes) + u64::from(next.bytes) <= u64::from(self.max_bytes)
+                && u32::from(last.pieces) + u32::from(next.pieces) <= u32::from(MAX_WEIGHT);
+            if follows && fits {
+                last.bytes += next.bytes;
+                last.pieces += next.pieces;
+                return;
             }
         }
-        planned.push(PlannedWrite {
-            source: from,
-            target: to,
-            bytes: piece,
-            pieces: 1,
-        });
+        self.writes.push(next);
     }
-    planned
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::geometry::KvDtype;
-    use proptest::prelude::*;
-
-    const G: KvGeometry = KvGeometry {
-        layers: 3,
-        kv_heads: 2,
-        head_dim: 2,
-        page_tokens: 4,
-        dtype: KvDtype::F16,
-    };
-
-    fn indices(pages: &[u32]) -> Vec<PageIndex> {
-        pages.iter().map(|p| PageIndex(*p)).collect()
-    }
-
-    #[test]
-    fn neighbours_on_both_sides_share_a_write() {
-        let arena = ArenaLayout::new(G, 16);
-        let piece = G.piece_bytes() as u32;
-        let planned = writes(
-            &arena,
-            &arena,
-            &indices(&[1, 2, 3, 5]),
-            &indices(&[7, 8, 10, 11]),
-            1,
-            1 << 20,
-        );
-        let weights: Vec<_> = planned
-            .iter()
-            .map(|w| (w.bytes / piece, w.pieces))
-            .collect();
-        assert_eq!(weights, [(2, 2), (1, 1), (1, 1)]);
-        assert_eq!(planned[0].source, arena.offset(1, PageIndex(1)) as u64);
-        assert_eq!(planned[0].target, arena.offset(1, PageIndex(7)) as u64);
-    }
-
-    #[test]
-    fn a_write_stays_below_the_limit_but_holds_a_piece() {
-        let arena = ArenaLayout::new(G, 16);
-        let run = indices(&[0, 1, 2, 3, 4]);
-        let piece = G.piece_bytes() as u32;
-        let sizes = |max| -> Vec<_> {
-            writes(&arena, &arena, &run, &run, 0, max)
-                .iter()
-                .map(|w| w.pieces)
-                .collect()
-        };
-        assert_eq!(sizes(2 * piece), [2, 2, 1]);
-        assert_eq!(sizes(1), [1; 5]);
-    }
-
-    #[test]
-    fn a_page_goes_out_once_in_the_step_that_completes_it() {
-        assert_eq!(completed_pages(16, 0, 20, false), 0..1);
-        assert_eq!(completed_pages(16, 20, 32, false), 1..2);
-        assert_eq!(completed_pages(16, 32, 33, true), 2..3);
-        assert_eq!(completed_pages(16, 0, 5, false), 0..0);
-        assert_eq!(completed_pages(16, 5, 10, true), 0..1);
-        assert_eq!(completed_pages(16, 16, 32, true), 1..2);
-    }
-
-    proptest! {
-        /// However a prompt is cut into steps, every page goes out exactly once.
-        #[test]
-        fn chunks_cover_every_page_once(tokens in 1..300u32, chunks in proptest::collection::vec(1..70u32, 1..60)) {
-            let mut sent = Vec::new();
-            let mut start = 0;
-            for chunk in chunks.into_iter().cycle() {
-                let end = (start + chunk).min(tokens);
-                sent.extend(completed_pages(G.page_tokens, start, end, end == tokens));
-                start = end;
-                if end == tokens { break }
-            }
-            prop_assert_eq!(sent, (0..G.pages_for(tokens as usize) as u32).collect::<Vec<_>>());
-        }
-
-        /// Executed on byte arrays, the plan puts every page's bytes where the target wants them,
-        /// touches no other byte, and its pieces add up to what the target expects.
-        #[test]
-        fn a_plan_moves_exactly_the_pages(
-            pages in 1..12usize,
-            seed in any::<u64>(),
-            max in 1..2000u32,
-        ) {
-            let arena = ArenaLayout::new(G, 16);
-            let shuffled = |salt: u64| {
-                let mut all: Vec<u32> = (0..16).collect();
-                all.sort_by_key(|p| (u64::from(*p) + 1).wrapping_mul(seed ^ salt).rotate_left(17));
-                if seed % 3 == 0 { all.sort_unstable() }
-                indices(&all[..pages])
-            };
-            let (from, to) = (shuffled(0x9e37_79b9), shuffled(0x7f4a_7c15));
-            let source: Vec<u8> = (0..arena.bytes()).map(|i| (i % 251) as u8 + 1).collect();
-            let mut target = vec![0u8; arena.bytes()];
-            let mut pieces = 0;
-            for layer in 0..G.layers {
-                for w in writes(&arena, &arena, &from, &to, layer, max) {
-                    let (s, t, n) = (w.source as usize, w.target as usize, w.bytes as usize);
-                    prop_assert!(target[t..t + n].iter().all(|b| *b == 0), "written once");
-                    target[t..t + n].copy_from_slice(&source[s..s + n]);
-                    pieces += u32::from(w.pieces);
-                }
-            }
-            let mut wanted = vec![0u8; arena.bytes()];
-            for layer in 0..G.layers {
-                for (f, t) in from.iter().zip(&to) {
-                    let (f, t) = (arena.offset(layer, *f), arena.offset(layer, *t));
-                    wanted[t..t + G.piece_bytes()].copy_from_slice(&source[f..f + G.piece_bytes()]);
-                }
-            }
-            prop_assert_eq!(target, wanted);
-            prop_assert_eq!(pieces, expected_pieces(&G, pages * usize::from(G.page_tokens)));
-        }
-    }
-}
+mod tests;

@@ -152,6 +152,11 @@ impl PagePool {
         self.step(lease)
     }
 
+    /// The lease's pages were a source, and a reader that is lost may still read them.
+    pub fn quarantine_source(&mut self, lease: Lease<Active>) -> Lease<Quarantined> {
+        self.step(lease)
+    }
+
     /// Ends a lease whose pages nobody was told of.
     pub fn free_leased(&mut self, lease: Lease<Leased>) {
         self.release(lease);

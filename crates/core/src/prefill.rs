@@ -2,8 +2,8 @@
 //!
 //! One [`PrefillAgent`] owns a prefill worker's page pool.
 //!
-//! What must hold: source pages are freed only when no write reads them any more and the engine has
-//! let go of them; the word "drained" (or "done", or "failed") goes out only when no write is in
+//! What must hold: source pages are freed only when no write of any shard reads them any more and the
+//! engine has let go of them; the word "drained" (or "done", or "failed") goes out only when no write is in
 //! flight and none will be posted (I2).
 
 mod agent;
@@ -16,16 +16,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::decode::Refusal;
-use crate::geometry::KvGeometry;
-use crate::{Instant, PageIndex, SequenceId, TransferId};
+use crate::layout::WorkerLayout;
+use crate::{FlowId, Instant, PageIndex, SequenceId, TransferId};
 
 /// What a worker can take, and how long it waits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct PrefillLimits {
-    /// Shape of its pages.
-    pub geometry: KvGeometry,
-    /// Pages it has.
-    pub pages: u32,
+    /// Its pages and shards.
+    pub layout: Arc<WorkerLayout>,
     /// Transfers that wait for pages.
     pub queue: usize,
     /// Writes that were posted and do not complete for so long are ended by closing their endpoint.
@@ -41,15 +39,17 @@ pub enum Input {
         transfer: TransferId,
         /// Tokens of the prompt; all but the last are computed. At least 2.
         tokens: u32,
+        /// Into how many flows it is cut: pairs of a source and a target shard. At least 1.
+        flows: u16,
         /// When the request must have ended.
         deadline: Instant,
     },
-    /// The way to the decode worker is open, and the watcher knows of the transfer.
+    /// The ways of all flows are open, and the watcher knows of the transfer.
     Opened {
         /// Which transfer.
         transfer: TransferId,
     },
-    /// There is no way to the decode worker.
+    /// Some way could not be opened. None is open, and the watcher knows nothing.
     NotOpened {
         /// Which transfer.
         transfer: TransferId,
@@ -68,10 +68,11 @@ pub enum Input {
         /// Which transfer.
         transfer: TransferId,
     },
-    /// No write is in flight and none will be posted.
+    /// Of a flow no write is in flight and none will be posted. Said by the thread that owns the
+    /// completions.
     Drained {
-        /// Which transfer.
-        transfer: TransferId,
+        /// Which flow.
+        flow: FlowId,
         /// Whether all were posted and completed well.
         complete: bool,
         /// Whether the target acknowledged every write that was posted. Otherwise bytes may still be
@@ -87,6 +88,17 @@ pub enum Input {
     },
     /// The decode worker is lost.
     PeerLost {
+        /// Which transfer.
+        transfer: TransferId,
+    },
+    /// The decode worker is through with the transfer: it has fenced this worker if it had to, and
+    /// reads no source page.
+    PeerEnded {
+        /// Which transfer.
+        transfer: TransferId,
+    },
+    /// The decode worker that was lost reads the source pages no more.
+    Fenced {
         /// Which transfer.
         transfer: TransferId,
     },
@@ -118,6 +130,8 @@ pub enum Output {
         sequence: SequenceId,
         /// Source pages.
         pages: Arc<[PageIndex]>,
+        /// Names of its flows.
+        flows: Arc<[FlowId]>,
     },
     /// Have the engine compute the prompt.
     Prefill {
@@ -138,22 +152,36 @@ pub enum Output {
         /// Which transfer.
         transfer: TransferId,
     },
-    /// Have the fabric post no more writes; it says [`Input::Drained`] when none is in flight.
+    /// Have the fabric post no more writes of a flow; it says [`Input::Drained`] when none is in
+    /// flight.
     StopWrites {
-        /// Which transfer.
+        /// Of which transfer.
         transfer: TransferId,
+        /// Which flow.
+        flow: FlowId,
     },
-    /// Close the way to the transfer's decode worker, so that nothing reads the source pages.
+    /// Close the ways to the transfer's decode worker: its flows drain then.
     Close {
         /// Which transfer.
         transfer: TransferId,
     },
-    /// Tell the decode worker how it ended; the transfer is forgotten.
+    /// Tell the decode worker how it ended.
     End {
         /// Which transfer.
         transfer: TransferId,
         /// How.
         how: TransferEnd,
+    },
+    /// Make sure that the decode worker, which is lost, reads the source pages no more; then say
+    /// [`Input::Fenced`].
+    Fence {
+        /// Which transfer.
+        transfer: TransferId,
+    },
+    /// The transfer is forgotten: everything it held has come back.
+    Gone {
+        /// Which transfer.
+        transfer: TransferId,
     },
 }
 

@@ -7,13 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tandem_core::arena::ArenaLayout;
+use tandem_core::layout::WorkerLayout;
 use tandem_core::{PageIndex, SequenceId};
 use tandem_engine::{
-    Command, EmbeddedEngine, EmbeddedModel, Engine, EngineOptions, Event, ModelOptions, Sampling,
-    StepPlan, StepWatch, StopConditions,
+    Arenas, Command, EmbeddedEngine, EmbeddedModel, Engine, EngineOptions, Event, ModelOptions,
+    Sampling, StepPlan, StepWatch, StopConditions,
 };
-use tandem_memory::HostMemory;
 use tandem_text::TextModel;
 use tokio::sync::mpsc::{Receiver, channel};
 
@@ -61,12 +60,12 @@ fn run(
     threads: usize,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let text = Arc::new(TextModel::load(path)?);
-    let layout = ArenaLayout::new(model.geometry(), 1024);
-    let memory = Arc::new(HostMemory::create("engine-bench", layout.bytes())?);
+    let layout = WorkerLayout::tensor_parallel(model.geometry(), 1024, 1)?;
+    let arenas = Arenas::create("engine-bench", Arc::new(layout))?;
     let (sender, events) = channel(1024);
     let options = EngineOptions {
         threads,
-        ..EngineOptions::new(layout, memory, text)
+        ..EngineOptions::new(arenas, text)
     };
     let engine = EmbeddedEngine::start(model.clone(), options, Box::new(Unwatched), sender)?;
     let page_tokens = usize::from(model.geometry().page_tokens);

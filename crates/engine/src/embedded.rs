@@ -7,12 +7,12 @@ mod steps;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-use tandem_core::arena::ArenaLayout;
-use tandem_memory::{HostMemory, Memory};
 use tandem_text::TextModel;
 use tokio::sync::mpsc::Sender;
 
-use crate::{Command, EmbeddedModel, Engine, EngineDescription, Event, Progress, StepWatch};
+use crate::{
+    Arenas, Command, EmbeddedModel, Engine, EngineDescription, Event, Progress, StepWatch,
+};
 use steps::Steps;
 
 /// Commands that wait for a step's border, at most.
@@ -21,10 +21,8 @@ const QUEUE: usize = 1024;
 /// What an engine runs on.
 #[derive(Clone)]
 pub struct EngineOptions {
-    /// Layout of the arena; its geometry is the model's.
-    pub layout: ArenaLayout,
-    /// The arena.
-    pub memory: Arc<HostMemory>,
+    /// Where KV entries lie; the layout's geometry is the model's.
+    pub arenas: Arenas,
     /// Prompt tokens in one step, over all sequences, at most.
     pub chunk_tokens: u32,
     /// Sequences that generate in one step, at most.
@@ -38,14 +36,13 @@ pub struct EngineOptions {
 }
 
 impl EngineOptions {
-    /// Options for an arena, the rest as it is by default: 512 tokens a step, batches of 64, 1024
+    /// Options for some arenas, the rest as it is by default: 512 tokens a step, batches of 64, 1024
     /// sequences, a thread for each core.
     #[must_use]
-    pub fn new(layout: ArenaLayout, memory: Arc<HostMemory>, text: Arc<TextModel>) -> Self {
+    pub fn new(arenas: Arenas, text: Arc<TextModel>) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, Into::into);
         Self {
-            layout,
-            memory,
+            arenas,
             chunk_tokens: 512,
             max_batch: 64,
             max_sequences: 1024,
@@ -65,14 +62,6 @@ pub enum StartError {
         arena: String,
         /// The model's.
         model: String,
-    },
-    /// The memory is smaller than the arena.
-    #[error("the arena needs {needs} bytes of memory, there are {has}")]
-    Memory {
-        /// Bytes of the layout.
-        needs: usize,
-        /// Bytes of the memory.
-        has: usize,
     },
     /// A limit of 0 lets nothing run.
     #[error("{0} must be at least 1")]
@@ -125,15 +114,12 @@ impl EmbeddedEngine {
 }
 
 fn check(model: &EmbeddedModel, options: &EngineOptions) -> Result<(), StartError> {
-    if *options.layout.geometry() != model.geometry() {
+    let geometry = options.arenas.layout().geometry();
+    if *geometry != model.geometry() {
         return Err(StartError::Geometry {
-            arena: options.layout.geometry().to_string(),
+            arena: geometry.to_string(),
             model: model.geometry().to_string(),
         });
-    }
-    let (needs, has) = (options.layout.bytes(), options.memory.len());
-    if has < needs {
-        return Err(StartError::Memory { needs, has });
     }
     let limits = [
         ("chunk_tokens", options.chunk_tokens as usize),

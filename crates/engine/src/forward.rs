@@ -2,9 +2,8 @@
 
 use rayon::prelude::*;
 use tandem_core::PageIndex;
-use tandem_core::arena::ArenaLayout;
-use tandem_memory::HostMemory;
 
+use crate::arenas::Arenas;
 use crate::kernel::activations::Activations;
 use crate::kernel::attention::{Span, attention};
 use crate::kernel::elementwise::{add, rms_norm, silu_times};
@@ -21,13 +20,6 @@ pub(crate) struct SpanInput<'a> {
     pub(crate) tokens: &'a [u32],
     /// Whether the last token's logits are wanted.
     pub(crate) logits: bool,
-}
-
-/// Where KV entries live.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Arena<'a> {
-    pub(crate) memory: &'a HostMemory,
-    pub(crate) layout: &'a ArenaLayout,
 }
 
 /// Working memory of forward passes, kept from step to step.
@@ -55,7 +47,7 @@ impl Forward {
     pub(crate) fn run(
         &mut self,
         model: &Llama,
-        arena: Arena<'_>,
+        arenas: &Arenas,
         inputs: &[SpanInput<'_>],
         mut after_layer: impl FnMut(),
     ) {
@@ -63,8 +55,7 @@ impl Forward {
             .iter()
             .map(|input| Span {
                 kv: KvPages {
-                    memory: arena.memory,
-                    layout: arena.layout,
+                    arenas,
                     pages: input.pages,
                 },
                 first: input.first,

@@ -7,6 +7,7 @@
 //! will touch them no more.
 #![forbid(unsafe_code)]
 
+mod arenas;
 pub mod boundary;
 mod embedded;
 mod forward;
@@ -15,6 +16,7 @@ mod model;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
+pub use arenas::{ArenaError, Arenas};
 pub use boundary::{
     Command, Engine, EngineDescription, Event, FinishReason, Progress, Sampling, StepItem,
     StepPlan, StepWatch, StopConditions, TokenLogprob,

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
-use tandem_core::geometry::{KvDtype, KvGeometry};
+use tandem_core::geometry::{KvDtype, KvGeometry, KvOrder};
 
 pub use error::{LoadError, SUPPORTED};
 pub(crate) use shape::LlamaShape;
@@ -31,6 +31,8 @@ pub struct ModelOptions {
     pub page_tokens: u16,
     /// Number type of KV entries.
     pub kv_dtype: KvDtype,
+    /// Where keys and values lie.
+    pub kv_order: KvOrder,
     /// The name clients ask for; otherwise the file's own, without its format.
     pub name: Option<String>,
     /// SHA-256 that the file must have, in hexadecimal.
@@ -42,6 +44,7 @@ impl Default for ModelOptions {
         Self {
             page_tokens: 16,
             kv_dtype: KvDtype::F16,
+            kv_order: KvOrder::Together,
             name: None,
             sha256: None,
         }
@@ -97,7 +100,7 @@ impl EmbeddedModel {
             fingerprint,
             context_length: shape.context as u32,
             vocabulary: shape.vocabulary as u32,
-            geometry: shape.geometry(options.page_tokens, options.kv_dtype),
+            geometry: shape.geometry(options.page_tokens, options.kv_dtype, options.kv_order),
         };
         Ok(Self {
             description,

@@ -17,6 +17,10 @@ pub struct TinyLlama {
     pub layers: usize,
     /// Tokens of prompt and answer together.
     pub context: usize,
+    /// Query heads, even, a multiple of `kv_heads`.
+    pub heads: usize,
+    /// KV heads.
+    pub kv_heads: usize,
 }
 
 impl Default for TinyLlama {
@@ -25,14 +29,14 @@ impl Default for TinyLlama {
             seed: 1,
             layers: 3,
             context: 1024,
+            heads: 4,
+            kv_heads: 2,
         }
     }
 }
 
 const HIDDEN: usize = 64;
 const FORWARD: usize = 96;
-const HEADS: usize = 4;
-const KV_HEADS: usize = 2;
 const HEAD_DIM: usize = 16;
 const THETA: f32 = 10_000.0;
 const EPSILON: f32 = 1e-5;
@@ -81,8 +85,8 @@ impl TinyLlama {
             "num_hidden_layers": self.layers,
             "hidden_size": HIDDEN,
             "intermediate_size": FORWARD,
-            "num_attention_heads": HEADS,
-            "num_key_value_heads": KV_HEADS,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
             "head_dim": HEAD_DIM,
             "vocab_size": Self::VOCABULARY,
             "max_position_embeddings": self.context,
@@ -123,12 +127,14 @@ impl TinyLlama {
             ("llama.context_length", number(self.context)),
             ("llama.embedding_length", number(HIDDEN)),
             ("llama.feed_forward_length", number(FORWARD)),
-            ("llama.attention.head_count", number(HEADS)),
-            ("llama.attention.head_count_kv", number(KV_HEADS)),
+            ("llama.attention.head_count", number(self.heads)),
+            ("llama.attention.head_count_kv", number(self.kv_heads)),
             (
                 "llama.attention.layer_norm_rms_epsilon",
                 Value::F32(EPSILON),
             ),
+            ("llama.attention.key_length", number(HEAD_DIM)),
+            ("llama.attention.value_length", number(HEAD_DIM)),
             ("llama.rope.dimension_count", number(HEAD_DIM)),
             ("llama.rope.freq_base", Value::F32(THETA)),
             ("llama.vocab_size", number(Self::VOCABULARY)),
@@ -146,8 +152,8 @@ impl TinyLlama {
 
     fn tensors(&self) -> Result<Vec<TinyTensor>> {
         let mut random = Random(self.seed);
-        let query = HEADS * HEAD_DIM;
-        let kv = KV_HEADS * HEAD_DIM;
+        let query = self.heads * HEAD_DIM;
+        let kv = self.kv_heads * HEAD_DIM;
         let mut all = vec![
             random.matrix("token_embd", "model.embed_tokens", Self::VOCABULARY, HIDDEN)?,
             random.norm("output_norm", "model.norm")?,
@@ -157,9 +163,9 @@ impl TinyLlama {
             let g = |name: &str| format!("{gguf}{name}");
             let h = |name: &str| format!("{hub}{name}");
             let mut q = random.matrix(&g("attn_q"), &h("self_attn.q_proj"), query, HIDDEN)?;
-            q.heads = Some(HEADS);
+            q.heads = Some(self.heads);
             let mut k = random.matrix(&g("attn_k"), &h("self_attn.k_proj"), kv, HIDDEN)?;
-            k.heads = Some(KV_HEADS);
+            k.heads = Some(self.kv_heads);
             all.extend([
                 q,
                 k,

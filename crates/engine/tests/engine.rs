@@ -6,6 +6,10 @@ mod rig;
 use std::sync::Arc;
 
 use rig::{GREEDY, Rig, stop_after};
+use tandem_core::flow::flows;
+use tandem_core::geometry::KvOrder;
+use tandem_core::layout::WorkerLayout;
+use tandem_core::plan::{Side, grain, templates, travelling};
 use tandem_core::{PageIndex, SequenceId};
 use tandem_engine::testing::TinyLlama;
 use tandem_engine::{
@@ -52,7 +56,7 @@ fn steps_are_announced_and_every_layer_is_counted_once() {
     assert_eq!(rig.event(), Event::Prefilled { sequence: b });
     assert_eq!(rig.event(), Event::Prefilled { sequence: a });
     let plans: Vec<StepPlan> = rig.plans.try_iter().collect();
-    let layers = u64::from(rig.layout.geometry().layers);
+    let layers = u64::from(rig.arenas.layout().geometry().layers);
     assert_eq!(progress.layers(), plans.len() as u64 * layers);
     for (index, plan) in plans.iter().enumerate() {
         assert_eq!(plan.first_layer, index as u64 * layers);
@@ -111,17 +115,80 @@ fn answers_do_not_depend_on_chunks_company_or_where_the_pages_came_from() {
     }
 }
 
-/// What a transfer does: copies pages from arena to arena, byte by byte.
+/// What a transfer does: carries out the plan, from arenas to arenas.
 fn push(source: &Rig, from: &[PageIndex], target: &Rig, to: &[PageIndex]) {
-    let mut piece = vec![0; source.layout.geometry().piece_bytes()];
-    for layer in 0..source.layout.geometry().layers {
-        for (from, to) in from.iter().zip(to) {
-            source
-                .memory
-                .read(source.layout.offset(layer, *from), &mut piece);
-            target
-                .memory
-                .write(target.layout.offset(layer, *to), &piece);
+    let (sl, tl) = (source.arenas.layout(), target.arenas.layout());
+    let (sp, tp) = (sl.geometry().page_tokens, tl.geometry().page_tokens);
+    let tokens = travelling(
+        0,
+        from.len() as u32 * u32::from(sp).min(to.len() as u32 * u32::from(tp)),
+        grain(sp, tp),
+    );
+    let first = |l: &WorkerLayout, s: u16| l.shards()[usize::from(s)].heads.start;
+    for flow in flows((sl, 0), (tl, 0), 5).unwrap() {
+        let (sa, ta) = (sl.arena(flow.source), tl.arena(flow.target));
+        let side = |arena, pages, first| Side {
+            arena,
+            pages,
+            head: flow.heads.start - first,
+        };
+        let writes = templates(
+            side(&sa, from, first(sl, flow.source)),
+            side(&ta, to, first(tl, flow.target)),
+            flow.heads.len() as u16,
+            tokens.clone(),
+            1 << 20,
+        );
+        for layer in 0..usize::from(sl.geometry().layers) {
+            for write in &writes {
+                let mut bytes = vec![0; write.bytes as usize];
+                let at = write.source as usize + layer * sa.layer_bytes();
+                let memory = source.arenas.memory(usize::from(flow.source));
+                memory.read(at, &mut bytes);
+                let at = write.target as usize + layer * ta.layer_bytes();
+                let memory = target.arenas.memory(usize::from(flow.target));
+                memory.write(at, &bytes);
+            }
+        }
+    }
+}
+
+/// A model with eight KV heads (or two, which more ranks replicate), cut into ranks.
+fn sharded(kv_heads: usize, ranks: u16, page_tokens: u16, kv_order: KvOrder) -> Rig {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tiny.gguf");
+    let model = TinyLlama {
+        heads: 8,
+        kv_heads,
+        ..TinyLlama::default()
+    };
+    model.write_gguf(&path).unwrap();
+    let options = ModelOptions {
+        page_tokens,
+        kv_order,
+        ..ModelOptions::default()
+    };
+    let pages = 1024 / u32::from(page_tokens);
+    Rig::sharded(&path, pages, (ranks, options), |_| ())
+}
+
+#[test]
+fn answers_do_not_depend_on_how_the_cache_is_cut() {
+    for kv_heads in [8, 2] {
+        let tokens = prompt(7, 101);
+        let want = sharded(kv_heads, 1, 16, KvOrder::Together).generate(&tokens, 0, GREEDY, on(12));
+        for (from, to) in [(1, 8), (8, 1), (2, 4), (4, 2), (8, 8)] {
+            for (from_page, to_page) in [(16, 16), (32, 16), (16, 64)] {
+                let mut prefill = sharded(kv_heads, from, from_page, KvOrder::Apart);
+                let mut decode = sharded(kv_heads, to, to_page, KvOrder::Together);
+                let source = prefill.pages_for(2, 100);
+                prefill.prefill(&tokens, source.clone());
+                let target = decode.pages_for(1, 101 + 12);
+                push(&prefill, &source, &decode, &target);
+                let id = decode.start(&tokens, 0, target, GREEDY, on(12));
+                let got = decode.answers(&[id]).remove(0);
+                assert_eq!(got, want, "{kv_heads} heads, {from} to {to} ranks");
+            }
         }
     }
 }
@@ -386,7 +453,7 @@ fn a_dead_engine_says_so() {
     TinyLlama::default().write_gguf(&path).unwrap();
     let rig = Rig::new(&path, 8, |_| ());
     let model = EmbeddedModel::load(&path, ModelOptions::default()).unwrap();
-    let options = EngineOptions::new(rig.layout, rig.memory.clone(), rig.text.clone());
+    let options = EngineOptions::new(rig.arenas.clone(), rig.text.clone());
     let (sender, mut events) = tokio::sync::mpsc::channel(8);
     let engine = EmbeddedEngine::start(model, options, Box::new(Broken), sender).unwrap();
     let command = Command::Prefill {

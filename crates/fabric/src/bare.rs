@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libfabric_sys as sys;
-use tandem_memory::HostMemory;
+use tandem_memory::{HostMemory, Memory};
 
 use crate::driver::contexts::Contexts;
 use crate::error::{CallError, Errno, FabricError, OpenError};
@@ -115,7 +115,9 @@ fn open(load: &Load) -> Result<(Rc<Domain>, Endpoint), BareError> {
     // Touched, so that the run pays for no page faults.
     memory.write(0, &vec![1; ARENA]);
     let options = load.options();
-    let domain = Rc::new(open::open_domain(&options, memory)?);
+    let memory: Arc<dyn Memory> = memory;
+    let mut domains = open::open_domains(&options, &memory)?;
+    let domain = Rc::new(domains.remove(0));
     let endpoint = Endpoint::open(Rc::clone(&domain), options.completion_entries)?;
     Ok((domain, endpoint))
 }

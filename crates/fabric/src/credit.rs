@@ -1,14 +1,14 @@
-//! Room in the thread's queues, per transfer, so that one that is stuck holds up no other.
+//! Room in the thread's queues, per flow, so that one that is stuck holds up no other.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tandem_core::TransferId;
+use tandem_core::FlowId;
 
-/// Writes that one transfer may have queued and not yet posted.
+/// Writes that one flow may have queued and not yet posted.
 pub const QUEUED_WRITES: u32 = 1024;
 const BUCKETS: usize = 256;
 
-/// Counts queued writes by transfer. Transfers whose ids agree modulo 256 share a count, which
+/// Counts queued writes by flow. Flows whose ids agree modulo 256 share a count, which
 /// costs them room and nothing else. Bounds all queues to 256 × [`QUEUED_WRITES`] writes.
 #[derive(Debug)]
 pub(crate) struct Credits([AtomicU32; BUCKETS]);
@@ -19,8 +19,8 @@ impl Credits {
     }
 
     /// Takes room for a write; false where there is none.
-    pub(crate) fn take(&self, transfer: TransferId) -> bool {
-        let bucket = self.bucket(transfer);
+    pub(crate) fn take(&self, flow: FlowId) -> bool {
+        let bucket = self.bucket(flow);
         if bucket.fetch_add(1, Ordering::Relaxed) < QUEUED_WRITES {
             return true;
         }
@@ -29,13 +29,13 @@ impl Credits {
     }
 
     /// A write left the queue.
-    pub(crate) fn give_back(&self, transfer: TransferId) {
-        let before = self.bucket(transfer).fetch_sub(1, Ordering::Relaxed);
+    pub(crate) fn give_back(&self, flow: FlowId) {
+        let before = self.bucket(flow).fetch_sub(1, Ordering::Relaxed);
         assert!(before > 0, "more credit than was taken");
     }
 
-    fn bucket(&self, transfer: TransferId) -> &AtomicU32 {
-        &self.0[transfer.0 as usize % BUCKETS]
+    fn bucket(&self, flow: FlowId) -> &AtomicU32 {
+        &self.0[flow.0 as usize % BUCKETS]
     }
 }
 
@@ -44,14 +44,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stuck_transfer_holds_up_no_other() {
+    fn a_stuck_flow_holds_up_no_other() {
         let credits = Credits::new();
         for _ in 0..QUEUED_WRITES {
-            assert!(credits.take(TransferId(1)));
+            assert!(credits.take(FlowId(1)));
         }
-        assert!(!credits.take(TransferId(1)));
-        assert!(credits.take(TransferId(2)));
-        credits.give_back(TransferId(1));
-        assert!(credits.take(TransferId(1)));
+        assert!(!credits.take(FlowId(1)));
+        assert!(credits.take(FlowId(2)));
+        credits.give_back(FlowId(1));
+        assert!(credits.take(FlowId(1)));
     }
 }

@@ -3,17 +3,19 @@
 //! It never waits for another thread: commands are taken from bounded queues, answers go into
 //! one-shot slots, events into a bounded queue with a stash ([`outlet`]). What must hold: nothing
 //! of libfabric is touched by any other thread; no context that comes back is followed
-//! ([`contexts`]); a transfer ends only with its last completion or its endpoint
-//! ([`transfers`]).
+//! ([`contexts`]); a flow ends only with its last completion or its endpoint
+//! ([`flows`]).
 
 pub(crate) mod command;
 pub(crate) mod contexts;
+pub(crate) mod disorder;
+mod flows;
 pub(crate) mod idle;
 mod inbox;
 mod obey;
 mod outbox;
 pub(crate) mod outlet;
-mod transfers;
+mod port;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,13 +29,14 @@ use tokio::sync::oneshot::Sender;
 use crate::options::FabricOptions;
 use crate::safe::domain::Domain;
 use crate::safe::endpoint::BATCH;
+use crate::safe::hints::Limits;
 use crate::shared::Shared;
 use command::{Control, Push};
+use flows::{Bounds, Flows};
 use idle::{Idle, Outstanding, Rest};
 use inbox::{InboxState, Slots};
 use outbox::{Books, OutboxState};
 use outlet::Outlet;
-use transfers::{Bounds, Transfers};
 
 /// Commands taken from one queue before endpoints are polled again.
 const COMMANDS_PER_TURN: usize = 64;
@@ -52,10 +55,11 @@ pub(crate) struct Driver {
     // Endpoints are closed before the domain: fields drop in this order.
     inboxes: Vec<InboxState>,
     outboxes: Vec<OutboxState>,
-    domain: Rc<Domain>,
+    /// One for each NIC.
+    domains: Vec<Rc<Domain>>,
     queues: Queues,
     slots: Slots,
-    transfers: Transfers,
+    flows: Flows,
     outlet: Outlet,
     shared: Arc<Shared>,
     options: FabricOptions,
@@ -76,30 +80,32 @@ enum Exit {
 
 impl Driver {
     pub(crate) fn new(
-        domain: Domain,
+        domains: Vec<Domain>,
         queues: Queues,
         outlet: Outlet,
         shared: Arc<Shared>,
         options: FabricOptions,
     ) -> Self {
-        let limits = domain.limits;
+        let limits = domains.iter().map(|d| d.limits);
+        let least = |of: fn(Limits) -> usize| limits.clone().map(of).min().unwrap_or(0);
         let bounds = Bounds {
-            local: domain.memory().len() as u64,
-            longest: limits.max_write as u64,
-            key_size: limits.mr_key_size,
+            local: domains.first().map_or(0, |d| d.memory().len() as u64),
+            longest: least(|l| l.max_write) as u64,
+            key_size: least(|l| l.mr_key_size),
         };
+        let window = (options.in_flight_writes as usize)
+            .min(least(|l| l.tx_size))
+            .max(1);
         Self {
             inboxes: Vec::new(),
             outboxes: Vec::new(),
-            domain: Rc::new(domain),
+            domains: domains.into_iter().map(Rc::new).collect(),
             queues,
             slots: Slots::new(options.slots),
-            transfers: Transfers::new(bounds),
+            flows: Flows::new(bounds),
             outlet,
             shared,
-            window: (options.in_flight_writes as usize)
-                .min(limits.tx_size)
-                .max(1),
+            window,
             idle: Idle::new(options.idle),
             options,
             next_endpoint: 0,
@@ -159,7 +165,7 @@ impl Driver {
     }
 
     fn take_pushes(&mut self) -> bool {
-        // Whatever the state of its outbox: a queue left full would hold up transfers whose
+        // Whatever the state of its outbox: a queue left full would hold up flows whose
         // outboxes have room. The credits bound what gathers.
         let mut any = false;
         for _ in 0..COMMANDS_PER_TURN {
@@ -173,17 +179,17 @@ impl Driver {
     }
 
     fn accept(&mut self, push: Push) {
-        let transfer = match &push {
-            Push::Write(write) => write.transfer,
-            Push::Seal(transfer) => *transfer,
+        let flow = match &push {
+            Push::Write(write) => write.flow,
+            Push::Seal(flow) => *flow,
         };
-        let id = self.transfers.outbox(transfer);
+        let id = self.flows.outbox(flow);
         let (outboxes, _, mut books) = self.outboxes();
         if let Some(outbox) = outboxes.iter_mut().find(|o| Some(o.id) == id) {
             outbox.accept(push, &mut books);
         } else if let Push::Write(write) = push {
             // Ended since it was pushed, as by a stop.
-            books.credits.give_back(write.transfer);
+            books.credits.give_back(write.flow);
             books.stats.writes_refused.add(1);
         }
     }
@@ -197,9 +203,10 @@ impl Driver {
         Books<'_>,
     ) {
         let books = Books {
-            transfers: &mut self.transfers,
+            flows: &mut self.flows,
             outlet: &mut self.outlet,
             stats: &self.shared.stats,
+            nics: &self.shared.nics,
             credits: &self.shared.credits,
         };
         (&mut self.outboxes, &mut self.entries, books)
@@ -220,16 +227,17 @@ impl Driver {
 
     /// Reads the event queue: errors that belong to no operation end up there.
     fn read_events(&mut self) {
-        while let Some(event) = self.domain.next_event() {
+        let next = |domains: &[Rc<Domain>]| domains.iter().find_map(|d| d.next_event());
+        while let Some(event) = next(&self.domains) {
             self.shared.stats.queue_events.add(1);
             let Some(errno) = event.error else { continue };
             let error = format!("reported by the event queue: {errno}");
-            if let Some(inbox) = self.inboxes.iter_mut().find(|i| i.endpoint.is(event.about)) {
+            if let Some(inbox) = self.inboxes.iter_mut().find(|i| i.has(event.about)) {
                 inbox.fail(error, &mut self.outlet);
                 continue;
             }
             let (outboxes, _, mut books) = self.outboxes();
-            match outboxes.iter_mut().find(|o| o.endpoint().is(event.about)) {
+            match outboxes.iter_mut().find(|o| o.has(event.about)) {
                 Some(outbox) => outbox.fail(&error, &mut books),
                 None => tracing::warn!(%error, "an error of no endpoint"),
             }
@@ -238,9 +246,11 @@ impl Driver {
 
     fn rest(&mut self) {
         let outstanding = Outstanding {
-            retry: self.outlet.is_behind() || self.outboxes.iter().any(OutboxState::is_blocked),
-            transfers: self.slots.any_armed() || self.outboxes.iter().any(OutboxState::is_busy),
-            descriptors: self.domain.waits_on_descriptors,
+            retry: self.outlet.is_behind()
+                || self.outboxes.iter().any(OutboxState::is_blocked)
+                || self.inboxes.iter().any(InboxState::holds_back),
+            flows: self.slots.any_armed() || self.outboxes.iter().any(OutboxState::is_busy),
+            descriptors: self.domains.iter().all(|d| d.waits_on_descriptors),
         };
         let now = std::time::Instant::now();
         let (timeout, watch) = match self.idle.rest(now, outstanding) {
@@ -268,8 +278,8 @@ impl Driver {
             && queues.pushes.is_empty();
         if empty && (!watch || self.may_wait()) {
             let mut polled = vec![PollFd::from_borrowed_fd(wake.descriptor(), PollFlags::IN)];
-            let endpoints = self.inboxes.iter().map(|i| &i.endpoint);
-            let endpoints = endpoints.chain(self.outboxes.iter().map(OutboxState::endpoint));
+            let endpoints = self.inboxes.iter().flat_map(InboxState::endpoints);
+            let endpoints = endpoints.chain(self.outboxes.iter().flat_map(OutboxState::endpoints));
             let descriptors = endpoints.filter(|_| watch).filter_map(|e| e.descriptor());
             polled.extend(descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
             self.shared.stats.waits.add(1);
@@ -284,9 +294,13 @@ impl Driver {
     }
 
     fn may_wait(&self) -> bool {
-        let inboxes = self.inboxes.iter().map(|i| i.endpoint.queue());
-        let outboxes = self.outboxes.iter().map(|o| o.endpoint().queue());
-        let mut queues: Vec<_> = inboxes.chain(outboxes).collect();
-        queues.is_empty() || self.domain.may_wait(&mut queues)
+        let inboxes = self.inboxes.iter().flat_map(InboxState::endpoints);
+        let outboxes = self.outboxes.iter().flat_map(OutboxState::endpoints);
+        let endpoints: Vec<_> = inboxes.chain(outboxes).collect();
+        self.domains.iter().all(|domain| {
+            let of = endpoints.iter().filter(|e| e.is_of(domain));
+            let mut queues: Vec<_> = of.map(|e| e.queue()).collect();
+            queues.is_empty() || domain.may_wait(&mut queues)
+        })
     }
 }

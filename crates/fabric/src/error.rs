@@ -4,7 +4,9 @@ use std::fmt;
 
 use libfabric_sys::{Library, LoadError};
 use tandem_core::ledger::NoSlot;
-use tandem_core::{EndpointId, TransferId};
+use tandem_core::{EndpointId, FlowId};
+
+use crate::options::MAX_NICS;
 
 /// A libfabric error number, positive.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -88,6 +90,16 @@ pub enum OpenError {
         /// What failed.
         error: CallError,
     },
+    /// The provider has no such NIC.
+    #[error("libfabric's {provider} has no NIC {nic:?} here; there are: {}", available.join(", "))]
+    NoNic {
+        /// Asked for.
+        nic: String,
+        /// libfabric's provider.
+        provider: String,
+        /// Domains that it has.
+        available: Vec<String>,
+    },
     /// The system refused a thread, a descriptor or a CPU.
     #[error("cannot start the fabric thread: {0}")]
     System(#[from] std::io::Error),
@@ -113,10 +125,13 @@ pub enum FabricError {
         /// Of what.
         error: String,
     },
-    /// The transfer's id is in use.
-    #[error("transfer {} is open already", .0.0)]
-    TransferInUse(TransferId),
-    /// The remote region wraps around, or its key is longer than this provider's keys.
+    /// The flow's id is in use.
+    #[error("flow {} is open already", .0.0)]
+    FlowInUse(FlowId),
+    /// A peer without NICs, or with too many.
+    #[error("a peer of {0} NICs; 1 to {MAX_NICS} can be used")]
+    Nics(usize),
+    /// The remote region wraps around, is not named for each of the peer's NICs, or its key is longer than this provider's keys.
     #[error("the remote region is not one that this provider can address")]
     Region,
     /// More was given back than was ever taken.
@@ -133,10 +148,10 @@ pub enum ArmError {
     /// The fabric is closed, or has no such inbox.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-    /// All slots are in use: try again when a transfer has ended.
+    /// All slots are in use: try again when a flow has ended.
     #[error(transparent)]
     NoSlot(#[from] NoSlot),
-    /// A transfer of nothing needs no slot.
-    #[error("a transfer of no pieces needs no slot")]
+    /// A flow of nothing needs no slot.
+    #[error("a flow of no pieces needs no slot")]
     Nothing,
 }

@@ -18,21 +18,21 @@ pub enum FabricEvent {
         endpoint: EndpointId,
     },
     /// More pieces arrived than the slot was armed for: the peer broke the protocol, and its
-    /// transfer must fail. Once per armed slot; it may follow a `Full`.
+    /// flow must fail. Once per armed slot; it may follow a `Full`.
     Overfull {
         /// Which slot.
         armed: SlotKey,
         /// The inbox it was armed for.
         endpoint: EndpointId,
         /// Pieces that have arrived.
-        received: u32,
+        received: u64,
         /// Pieces that should have.
-        expected: u32,
+        expected: u64,
     },
-    /// A transfer has drained: nothing of it will be posted, no completion of it is outstanding.
-    TransferEnded(TransferEnded),
+    /// A flow has drained: nothing of it will be posted, no completion of it is outstanding.
+    FlowEnded(FlowEnded),
     /// An endpoint is of no more use: a write was refused for too long, its queue overran, or an
-    /// inbound write broke off. Once per endpoint; close it. Its transfers end when their
+    /// inbound write broke off. Once per endpoint; close it. Its flows end when their
     /// outstanding writes complete, or with the close.
     EndpointFailed {
         /// Which.
@@ -42,9 +42,9 @@ pub enum FabricEvent {
     },
 }
 
-/// The end of an outbound transfer.
+/// The end of an outbound flow.
 #[derive(Clone, Debug)]
-pub struct TransferEnded {
+pub struct FlowEnded {
     /// Counted by the ledger.
     pub ended: Ended,
     /// Whether the target's side acknowledged every write that was posted (delivery complete), so

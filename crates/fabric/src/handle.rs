@@ -1,10 +1,11 @@
 //! The handles by which everyone else talks to the fabric's thread.
 
 use std::sync::{Arc, mpsc as std_mpsc};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tandem_core::ledger::Armed;
-use tandem_core::{EndpointId, TransferId};
+use tandem_core::{EndpointId, FlowId};
 use tandem_memory::Memory;
 use tokio::sync::{mpsc, oneshot};
 
@@ -19,12 +20,12 @@ use crate::open;
 use crate::options::FabricOptions;
 use crate::pusher::Pusher;
 use crate::shared::{Pulse, Shared};
-use crate::stats::FabricStats;
+use crate::stats::{FabricStats, NicStats};
 use crate::wake::Wake;
 
 /// Commands that wait for the thread.
 const CONTROLS: usize = 256;
-/// Writes and seals on their way to the thread, of all transfers.
+/// Writes and seals on their way to the thread, of all flows.
 const PUSHES: usize = 8192;
 /// Events that wait for their reader before the thread stashes them.
 const EVENTS: usize = 1024;
@@ -85,6 +86,11 @@ impl FabricEvents {
         self.0.recv().await
     }
 
+    /// As [`FabricEvents::recv`], for who waits for several.
+    pub fn poll_recv(&mut self, cx: &mut std::task::Context<'_>) -> Poll<Option<FabricEvent>> {
+        self.0.poll_recv(cx)
+    }
+
     /// An event that is there already.
     pub fn try_recv(&mut self) -> Option<FabricEvent> {
         self.0.try_recv().ok()
@@ -107,6 +113,7 @@ impl Fabric {
         open::check(&options)?;
         let shared = Arc::new(Shared {
             stats: FabricStats::default(),
+            nics: options.nics.iter().map(|_| NicStats::default()).collect(),
             credits: Credits::new(),
             wake: Wake::new()?,
             pulse: Pulse::new(),
@@ -126,15 +133,16 @@ impl Fabric {
         let handle = thread.spawn(move || {
             let start = || -> Result<_, OpenError> {
                 pin(options.cpu)?;
-                let domain = open::open_domain(&options, memory)?;
-                let info = open::describe(&domain, &options);
-                Ok((domain, info))
+                let memory: Arc<dyn Memory> = memory;
+                let domains = open::open_domains(&options, &memory)?;
+                let info = open::describe(&domains, &options);
+                Ok((domains, info))
             };
             match start() {
-                Ok((domain, info)) => {
+                Ok((domains, info)) => {
                     if opened.send(Ok(info)).is_ok() {
                         let outlet = Outlet::new(events);
-                        Driver::new(domain, queues, outlet, theirs, options).run();
+                        Driver::new(domains, queues, outlet, theirs, options).run();
                     }
                 }
                 Err(error) => drop(opened.send(Err(error))),
@@ -169,6 +177,12 @@ impl Fabric {
         &self.shared.stats
     }
 
+    /// Live counters of each NIC, in the order of [`FabricInfo::nics`].
+    #[must_use]
+    pub fn nic_stats(&self) -> &[NicStats] {
+        &self.shared.nics
+    }
+
     /// How long the thread has not been seen outside libfabric; under a second when it is well.
     ///
     /// A thread that hangs there answers nothing any more, so whoever awaits this handle's futures
@@ -191,11 +205,12 @@ impl Fabric {
         self.ask(Control::OpenInbox).await?
     }
 
-    /// Opens a way out to a peer's inbox. On providers that connect lazily (tcp) an address where
+    /// Opens a way out to a peer's inbox, by its addresses: one for each of the peer's NICs, of which
+    /// there need not be as many as here. On providers that connect lazily (tcp) an address where
     /// nobody listens is noticed by the writes.
-    pub async fn open_outbox(&self, address: &[u8]) -> Result<EndpointId, FabricError> {
-        let address = address.to_vec();
-        self.ask(|reply| Control::OpenOutbox(address, reply))
+    pub async fn open_outbox(&self, addresses: &[Vec<u8>]) -> Result<EndpointId, FabricError> {
+        let addresses = addresses.to_vec();
+        self.ask(|reply| Control::OpenOutbox(addresses, reply))
             .await?
     }
 
@@ -204,8 +219,8 @@ impl Fabric {
     /// - of an **inbox**: nothing that the peer sent lands any more. Slots armed there stay armed
     ///   until they are released;
     /// - of an **outbox**: this process posts and sends nothing more through it, and all its
-    ///   transfers have ended ([`FabricEvent::TransferEnded`]). Bytes that had left may still
-    ///   land: see [`crate::TransferEnded::settled`].
+    ///   flows have ended ([`FabricEvent::FlowEnded`]). Bytes that had left may still
+    ///   land: see [`crate::FlowEnded::settled`].
     ///
     /// An error other than [`FabricError::UnknownEndpoint`] means that the provider refused, and
     /// that nothing is fenced.
@@ -217,7 +232,7 @@ impl Fabric {
     /// Arms a slot: once it returns, `expected` pieces (over 0) are counted at this inbox under
     /// the key. Give it back with [`Fabric::release`]. If the future is dropped before it is
     /// ready, the slot may stay armed (and so may endpoints stay open): run it to its end.
-    pub async fn arm(&self, inbox: EndpointId, expected: u32) -> Result<Armed, ArmError> {
+    pub async fn arm(&self, inbox: EndpointId, expected: u64) -> Result<Armed, ArmError> {
         self.ask(|reply| Control::Arm(inbox, expected, reply))
             .await?
     }
@@ -234,37 +249,37 @@ impl Fabric {
         Ok(())
     }
 
-    /// Opens a transfer, for writes from the own arena into `target` over `outbox`. Once it
-    /// returns `Ok`, one [`FabricEvent::TransferEnded`] will follow: after a seal or a stop, or
+    /// Opens a flow, for writes from the own arena into `target` over `outbox`. Once it
+    /// returns `Ok`, one [`FabricEvent::FlowEnded`] will follow: after a seal or a stop, or
     /// when the outbox is closed.
-    pub async fn open_transfer(
+    pub async fn open_flow(
         &self,
-        transfer: TransferId,
+        flow: FlowId,
         outbox: EndpointId,
         target: RemoteRegion,
     ) -> Result<(), FabricError> {
-        self.ask(|reply| Control::OpenTransfer(transfer, outbox, target, reply))
+        self.ask(|reply| Control::OpenFlow(flow, outbox, target, reply))
             .await?
     }
 
     /// Says that no write follows those pushed before. Waits for room in the queue of writes,
-    /// behind which it goes. Unknown transfers are ignored.
-    pub async fn seal(&self, transfer: TransferId) -> Result<(), FabricError> {
+    /// behind which it goes. Unknown flows are ignored.
+    pub async fn seal(&self, flow: FlowId) -> Result<(), FabricError> {
         self.pushes
-            .send(Push::Seal(transfer))
+            .send(Push::Seal(flow))
             .await
             .map_err(|_| FabricError::Closed)?;
         self.shared.wake.wake();
         Ok(())
     }
 
-    /// Cancels: once it returns, no more of the transfer's writes are posted. Its end is reported
-    /// when those in flight have completed. Unknown transfers are ignored.
-    pub async fn stop(&self, transfer: TransferId) -> Result<(), FabricError> {
-        self.ask(|reply| Control::Stop(transfer, reply)).await
+    /// Cancels: once it returns, no more of the flow's writes are posted. Its end is reported
+    /// when those in flight have completed. Unknown flows are ignored.
+    pub async fn stop(&self, flow: FlowId) -> Result<(), FabricError> {
+        self.ask(|reply| Control::Stop(flow, reply)).await
     }
 
-    /// Closes everything and waits for the thread to have done so. Open transfers end without an
+    /// Closes everything and waits for the thread to have done so. Open flows end without an
     /// event.
     pub async fn shutdown(self) -> Result<(), FabricError> {
         self.ask(Control::Shutdown).await

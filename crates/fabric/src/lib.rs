@@ -6,14 +6,14 @@
 //! [`FabricEvents`].
 //!
 //! **An endpoint per peer.** The receiver opens an *inbox* for each peer, the sender an *outbox*;
-//! each has its own completion queue and address vector, all in one domain whose only memory
-//! region is the arena. Closing an inbox is the fence: after it nothing of that peer lands, and no
+//! each has, on every NIC of the device, an endpoint with its own completion queue and address
+//! vector, all in that NIC's domain, whose only memory region is the arena. Closing an inbox is the fence: after it nothing of that peer lands, and no
 //! other peer notices.
 //!
 //! What must hold:
 //!
 //! - no write is posted that reaches outside the arena or the region that the peer named;
-//! - a transfer is reported as ended once, after its last completion or with its endpoint;
+//! - a flow is reported as ended once, after its last completion or with its endpoint;
 //! - every write carries an immediate, and only immediates say what has arrived;
 //! - the thread waits for nobody, and every queue is bounded.
 //!
@@ -40,15 +40,15 @@ mod wake;
 pub mod bare;
 
 pub use credit::QUEUED_WRITES;
-pub use driver::command::{Inbox, RemoteRegion, Write};
+pub use driver::command::{Inbox, RegionKey, RemoteRegion, Write};
 pub use error::{ArmError, CallError, Errno, FabricError, OpenError};
-pub use event::{FabricEvent, TransferEnded};
+pub use event::{FabricEvent, FlowEnded};
 pub use handle::{Fabric, FabricEvents};
-pub use info::FabricInfo;
+pub use info::{FabricInfo, NicInfo};
 pub use libfabric_sys::{LIBRARY_VARIABLE, LoadError, Version};
-pub use options::{FabricOptions, IdlePolicy};
+pub use options::{FabricOptions, IdlePolicy, MAX_NICS};
 pub use provider::{Probe, Provider, available_providers, is_software, probe};
 pub use pusher::Pusher;
-pub use stats::{Counter, FabricStats};
+pub use stats::{Counter, FabricStats, NicStats};
 pub use tandem_core::immediate::{Immediate, SlotKey};
 pub use tandem_core::ledger::{Armed, Ended};

@@ -6,9 +6,10 @@ use libfabric_sys::Library;
 use tandem_core::immediate::SLOTS;
 use tandem_memory::Memory;
 
+use crate::driver::command::RegionKey;
 use crate::error::{Errno, OpenError};
-use crate::info::FabricInfo;
-use crate::options::FabricOptions;
+use crate::info::{FabricInfo, NicInfo};
+use crate::options::{FabricOptions, MAX_NICS};
 use crate::provider;
 use crate::safe::domain::Domain;
 use crate::safe::hints::{self, Info, Wanted};
@@ -19,6 +20,9 @@ pub(crate) fn check(options: &FabricOptions) -> Result<(), OpenError> {
     if options.slots == 0 || options.slots > SLOTS {
         return bad("slots", format!("1 to {SLOTS}"));
     }
+    if options.nics.is_empty() || options.nics.len() > MAX_NICS {
+        return bad("nics", format!("1 to {MAX_NICS}"));
+    }
     if options.in_flight_writes == 0 {
         return bad("in_flight_writes", "at least 1".into());
     }
@@ -28,8 +32,11 @@ pub(crate) fn check(options: &FabricOptions) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// The first way that libfabric offers, and whether it completes on delivery.
-pub(crate) fn choose(options: &FabricOptions) -> Result<(Info, bool), OpenError> {
+/// The first way that libfabric offers to use a NIC, and whether it completes on delivery.
+pub(crate) fn choose(
+    options: &FabricOptions,
+    nic: Option<&str>,
+) -> Result<(Info, bool), OpenError> {
     let library = Library::get()?;
     let name = provider::resolve(&options.provider, library.version());
     if options.require_rdma && provider::is_software(&name) {
@@ -39,6 +46,7 @@ pub(crate) fn choose(options: &FabricOptions) -> Result<(Info, bool), OpenError>
         });
     }
     // shm and efa have addresses of their own kind.
+    let mut domains = Vec::new();
     let sockets = !["shm", "sm2", "efa", "efa-direct"].contains(&name.as_str());
     let bind = options.bind.filter(|_| sockets);
     for delivery_complete in [true, false] {
@@ -50,9 +58,11 @@ pub(crate) fn choose(options: &FabricOptions) -> Result<(Info, bool), OpenError>
         };
         match hints::query(library, &wanted) {
             Ok(found) => {
-                let exact = found.into_iter().find(|info| info.provider() == name);
-                if let Some(info) = exact {
-                    return Ok((info, delivery_complete));
+                for info in found.into_iter().filter(|info| info.provider() == name) {
+                    if nic.is_none_or(|nic| is_of(&info.domain(), nic)) {
+                        return Ok((info, delivery_complete));
+                    }
+                    domains.push(info.domain());
                 }
             }
             Err(Errno::NO_DATA) => {}
@@ -68,6 +78,15 @@ pub(crate) fn choose(options: &FabricOptions) -> Result<(Info, bool), OpenError>
             }
         }
     }
+    if let Some(nic) = nic.filter(|_| !domains.is_empty()) {
+        domains.sort_unstable();
+        domains.dedup();
+        return Err(OpenError::NoNic {
+            nic: nic.to_owned(),
+            provider: name,
+            available: domains,
+        });
+    }
     let available = provider::available(library)
         .into_iter()
         .map(|p| p.name)
@@ -78,12 +97,27 @@ pub(crate) fn choose(options: &FabricOptions) -> Result<(Info, bool), OpenError>
     })
 }
 
-/// Opens the domain and registers the arena. The thread that calls it owns what it returns.
-pub(crate) fn open_domain(
+/// Whether a domain is this NIC's: EFA's are named after it with an ending (`rdmap16s27-rdm`).
+fn is_of(domain: &str, nic: &str) -> bool {
+    domain == nic || domain.strip_prefix(nic).is_some_and(|r| r.starts_with('-'))
+}
+
+/// Opens a domain for each NIC and registers the arena there. The thread that calls it owns what it
+/// returns.
+pub(crate) fn open_domains(
     options: &FabricOptions,
+    memory: &Arc<dyn Memory>,
+) -> Result<Vec<Domain>, OpenError> {
+    let open = |nic: &Option<String>| open_domain(options, nic.as_deref(), Arc::clone(memory));
+    options.nics.iter().map(open).collect()
+}
+
+fn open_domain(
+    options: &FabricOptions,
+    nic: Option<&str>,
     memory: Arc<dyn Memory>,
 ) -> Result<Domain, OpenError> {
-    let (info, delivery_complete) = choose(options)?;
+    let (info, delivery_complete) = choose(options, nic)?;
     let provider = info.provider();
     if options.require_rdma && provider::is_software(&provider) {
         return Err(OpenError::NotRdma {
@@ -100,23 +134,29 @@ pub(crate) fn open_domain(
         .map_err(|error| OpenError::Call { provider, error })
 }
 
-/// What `domain` is.
-pub(crate) fn describe(domain: &Domain, options: &FabricOptions) -> FabricInfo {
+/// What the domains are; there is one at least.
+pub(crate) fn describe(domains: &[Domain], options: &FabricOptions) -> FabricInfo {
+    let domain = &domains[0];
     let info = &domain.info;
+    let nic = |domain: &Domain| NicInfo {
+        domain: domain.info.domain(),
+        name: RegionKey {
+            base: domain.base(),
+            key: domain.key(),
+        },
+    };
     let provider = info.provider();
     FabricInfo {
         software: provider::is_software(&provider),
         provider,
         fabric: info.fabric(),
-        domain: info.domain(),
+        nics: domains.iter().map(nic).collect(),
         version: info.library().version(),
         mr_mode: info.mr_mode_text(),
-        base: domain.base(),
-        key: domain.key(),
         len: domain.memory().len() as u64,
         cq_data_size: domain.limits.cq_data_size,
-        delivery_complete: domain.delivery_complete,
-        waits_on_descriptors: domain.waits_on_descriptors,
+        delivery_complete: domains.iter().all(|d| d.delivery_complete),
+        waits_on_descriptors: domains.iter().all(|d| d.waits_on_descriptors),
         window: (options.in_flight_writes as usize)
             .min(domain.limits.tx_size)
             .max(1) as u32,

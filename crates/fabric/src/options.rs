@@ -14,6 +14,10 @@ pub struct FabricOptions {
     pub provider: String,
     /// Refuse providers that move bytes with the CPU. Default false.
     pub require_rdma: bool,
+    /// Which NICs to use, 1 to [`MAX_NICS`]: libfabric's names of domains, `None` for the first that
+    /// the provider offers. On software providers a NIC is one more set of endpoints on the same
+    /// interface. Default one, the first.
+    pub nics: Vec<Option<String>>,
     /// Local address, for providers whose addresses are sockets'. Default 127.0.0.1; `shm` and
     /// `efa` take none.
     pub bind: Option<IpAddr>,
@@ -22,25 +26,31 @@ pub struct FabricOptions {
     /// Writes that one outbox has in flight at most. Own credit, since some providers accept
     /// without limit. Default 64, at least 1; less where the provider's transmit queue is shorter.
     pub in_flight_writes: u32,
-    /// Entries of each endpoint's completion queue, which nothing protects from overrun. An inbox
-    /// needs what its one peer may have in flight (that peer's `in_flight_writes`) times the
-    /// transfers' spread over NICs (1 now), and as much again for a poller that is late. Default
-    /// 1024 = 64 × 16.
+    /// Entries of each endpoint's completion queue, which nothing protects from overrun. An inbox's
+    /// needs what its one peer may have in flight towards it (that peer's `in_flight_writes` times
+    /// its NICs), and as much again for a poller that is late. Default 1024 = 64 × 4 × 4.
     pub completion_entries: usize,
-    /// Inbound transfers at once, 1 to 4096. Default 1024.
+    /// Inbound flows at once, 1 to 4096. Default 1024.
     pub slots: u16,
     /// How long a write may be refused with `FI_EAGAIN` while nothing completes, before its outbox
     /// counts as failed. Default 10 s.
     pub post_timeout: Duration,
     /// When the thread stops spinning.
     pub idle: IdlePolicy,
+    /// For tests: delays and reorders writes, completions and immediates, at random from this seed.
+    /// Default none.
+    pub disorder: Option<u64>,
 }
+
+/// NICs of one device, at most.
+pub const MAX_NICS: usize = 4;
 
 impl Default for FabricOptions {
     fn default() -> Self {
         Self {
             provider: "tcp".into(),
             require_rdma: false,
+            nics: vec![None],
             bind: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             cpu: None,
             in_flight_writes: 64,
@@ -48,6 +58,7 @@ impl Default for FabricOptions {
             slots: SLOTS / 4,
             post_timeout: Duration::from_secs(10),
             idle: IdlePolicy::default(),
+            disorder: None,
         }
     }
 }

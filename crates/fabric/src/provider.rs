@@ -34,7 +34,7 @@ pub(crate) fn resolve(name: &str, version: Version) -> String {
     }
 }
 
-/// A provider that can carry transfers on this machine.
+/// A provider that can carry flows on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provider {
     /// libfabric's name, e.g. `tcp;ofi_rxm`.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tandem_core::TransferId;
+use tandem_core::FlowId;
 use tokio::sync::mpsc;
 
 use crate::driver::command::{Push, Write};
@@ -21,18 +21,18 @@ impl Pusher {
         Self { pushes, shared }
     }
 
-    /// Queues a write. Gives it back where the transfer has [`crate::QUEUED_WRITES`] queued
-    /// already or the thread is behind: try again later, other transfers meanwhile. Also where
+    /// Queues a write. Gives it back where the flow has [`crate::QUEUED_WRITES`] queued
+    /// already or the thread is behind: try again later, other flows meanwhile. Also where
     /// the fabric is closed ([`Pusher::is_closed`]).
     ///
-    /// A write of a transfer that has ended or was stopped is dropped. One that reaches outside
-    /// the arena or the remote region is never posted and fails its transfer.
+    /// A write of a flow that has ended or was stopped is dropped. One that reaches outside
+    /// the arena or the remote region is never posted and fails its flow.
     pub fn post(&self, write: Write) -> Result<(), Write> {
-        if !self.shared.credits.take(write.transfer) {
+        if !self.shared.credits.take(write.flow) {
             return Err(write);
         }
         if self.pushes.try_send(Push::Write(write)).is_err() {
-            self.shared.credits.give_back(write.transfer);
+            self.shared.credits.give_back(write.flow);
             return Err(write);
         }
         self.shared.wake.wake();
@@ -41,10 +41,8 @@ impl Pusher {
 
     /// Queues the seal behind all writes pushed before: no more will follow. Gives the id back
     /// where the queue is full.
-    pub fn seal(&self, transfer: TransferId) -> Result<(), TransferId> {
-        self.pushes
-            .try_send(Push::Seal(transfer))
-            .map_err(|_| transfer)?;
+    pub fn seal(&self, flow: FlowId) -> Result<(), FlowId> {
+        self.pushes.try_send(Push::Seal(flow)).map_err(|_| flow)?;
         self.shared.wake.wake();
         Ok(())
     }

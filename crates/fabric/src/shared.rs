@@ -4,12 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::credit::Credits;
-use crate::stats::FabricStats;
+use crate::stats::{FabricStats, NicStats};
 use crate::wake::Wake;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) stats: FabricStats,
+    /// In the order of the NICs.
+    pub(crate) nics: Vec<NicStats>,
     pub(crate) credits: Credits,
     pub(crate) wake: Wake,
     pub(crate) pulse: Pulse,

@@ -27,13 +27,13 @@ counters! {
     writes_completed,
     /// Writes that completed in error.
     writes_failed,
-    /// Writes refused before posting: out of range, or of a transfer that had ended or stopped.
+    /// Writes refused before posting: out of range, or of a flow that had ended or stopped.
     writes_refused,
     /// Times that libfabric answered `FI_EAGAIN` to a write.
     posts_again,
     /// Immediates that counted.
     immediates,
-    /// Immediates that belonged to no waiting transfer.
+    /// Immediates that belonged to no waiting flow.
     immediates_stale,
     /// Error entries of completion queues that belong to no write of this process.
     foreign_errors,
@@ -45,6 +45,15 @@ counters! {
     bad_releases,
     /// Times that the thread went to wait.
     waits,
+}
+
+/// What one NIC has posted.
+#[derive(Debug, Default)]
+pub struct NicStats {
+    /// Writes.
+    pub writes: Counter,
+    /// Bytes of them.
+    pub bytes: Counter,
 }
 
 /// One counter.

@@ -72,5 +72,6 @@ fn missing(fleet: &Fleet) -> Vec<&'static str> {
 }
 
 fn tokens_held(worker: &Worker) -> u64 {
-    u64::from(worker.facts.pages) * u64::from(worker.facts.geometry.page_tokens)
+    let layout = &worker.facts.layout;
+    u64::from(layout.pages()) * u64::from(layout.geometry().page_tokens)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tandem_core::fleet::{WorkerFacts, WorkerLoad};
 use tandem_core::front_door::Input;
-use tandem_core::geometry::KvGeometry;
+use tandem_core::layout::WorkerLayout;
 use tandem_core::{Incarnation, WorkerId, WorkerRole};
 use tandem_wire::convert::{Nonsense, nonsense};
 use tandem_wire::{Channel, Connection, Endpoint, PROTOCOL_VERSION, Receiver, Sender, proto};
@@ -80,6 +80,7 @@ pub(crate) async fn run(party: &Party, address: SocketAddr) -> Ended {
         connection: connection.0.clone(),
         address,
         incarnation: introduction.facts.incarnation,
+        layout: Arc::clone(&introduction.facts.layout),
     };
     let worker = introduction.facts.worker.clone();
     if !party.roster.introduce(Arc::clone(&introduction), reachable) {
@@ -148,7 +149,7 @@ fn facts(welcome: &proto::Welcome) -> Result<WorkerFacts, Nonsense> {
     let model = welcome.model.as_ref().ok_or_else(|| nonsense("no model"))?;
     let geometry = welcome
         .geometry
-        .as_ref()
+        .clone()
         .ok_or_else(|| nonsense("no geometry"))?;
     if model.context_length == 0 {
         return Err(nonsense("a context of 0 tokens"));
@@ -160,8 +161,7 @@ fn facts(welcome: &proto::Welcome) -> Result<WorkerFacts, Nonsense> {
         model: model.name.clone(),
         fingerprint: model.fingerprint.clone(),
         context_length: model.context_length,
-        geometry: KvGeometry::try_from(geometry)?,
-        pages: geometry.pages,
+        layout: Arc::new(WorkerLayout::try_from(geometry)?),
         provider: welcome
             .provider
             .as_ref()
@@ -185,7 +185,7 @@ async fn register(
         Err(_) => return Ended::Closed,
     }
     let worker = facts.worker.clone();
-    tracing::info!(%worker, role = %facts.role, %address, model = facts.model, pages = facts.pages,
+    tracing::info!(%worker, role = %facts.role, %address, model = facts.model, pages = facts.layout.pages(),
         provider = facts.provider, "worker joined");
     party.roster.report(address, load);
     let Channel { send, recv } = channel;

@@ -166,7 +166,7 @@ async fn a_worker_that_does_not_fit_is_refused_with_both_values() {
     let pki = pki();
     let first = ScriptedWorker::start(pki.path(), welcome("decode-0", proto::Role::Decode));
     let mut odd = welcome("prefill-0", proto::Role::Prefill);
-    odd.geometry.as_mut().unwrap().page_tokens = 32;
+    odd.geometry.as_mut().unwrap().head_dim = 32;
     let mut old = welcome("prefill-1", proto::Role::Prefill);
     old.version = 99;
     let impostor = WorkerId::new("someone-else").unwrap();
@@ -199,7 +199,7 @@ async fn a_worker_that_does_not_fit_is_refused_with_both_values() {
         let states = [state(first.address).await, state(odd.address).await];
         let refused = states.iter().find(|state| state.starts_with("refused: "));
         refused.is_some_and(|text| {
-            text.contains("page_tokens") && text.contains("32") && text.contains("16")
+            text.contains("head_dim") && text.contains("32") && text.contains("64")
         })
     })
     .await;

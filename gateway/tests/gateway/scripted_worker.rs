@@ -6,6 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use tandem_core::WorkerId;
+use tandem_core::geometry::{KvDtype, KvGeometry, KvKind, KvOrder};
+use tandem_core::layout::WorkerLayout;
 use tandem_wire::identity::{Authority, PeerRole};
 use tandem_wire::proto::generate_reply::Kind;
 use tandem_wire::task::{Task, spawn};
@@ -46,6 +48,20 @@ pub(crate) fn free_pages(free: u32) -> proto::Load {
     }
 }
 
+fn geometry() -> proto::Geometry {
+    let geometry = KvGeometry {
+        layers: 30,
+        kv_heads: 3,
+        head_dim: 64,
+        page_tokens: PAGE_TOKENS as u16,
+        dtype: KvDtype::F16,
+        kind: KvKind::Heads,
+        order: KvOrder::Together,
+    };
+    let layout = WorkerLayout::tensor_parallel(geometry, PAGES, 1).unwrap();
+    proto::Geometry::from(&layout)
+}
+
 pub(crate) fn welcome(id: &str, role: proto::Role) -> proto::Welcome {
     proto::Welcome {
         version: tandem_wire::PROTOCOL_VERSION,
@@ -58,14 +74,7 @@ pub(crate) fn welcome(id: &str, role: proto::Role) -> proto::Welcome {
             context_length: 8192,
             vocabulary: 49152,
         }),
-        geometry: Some(proto::Geometry {
-            layers: 30,
-            kv_heads: 3,
-            head_dim: 64,
-            page_tokens: PAGE_TOKENS,
-            dtype: "f16".into(),
-            pages: PAGES,
-        }),
+        geometry: Some(geometry()),
         provider: Some(proto::Provider {
             name: "tcp".into(),
             library: "1.17".into(),

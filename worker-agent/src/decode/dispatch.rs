@@ -7,12 +7,14 @@ use std::time::Instant;
 use tandem_core::RequestId;
 use tandem_core::decode::{Input, Refusal, WriterEnd};
 use tandem_core::ledger::Armed;
+use tandem_fabric::{Fabric, Inbox};
 use tandem_wire::convert::request_bytes;
 use tandem_wire::proto::dispatch_reply::Kind;
-use tandem_wire::{Channel, proto};
+use tandem_wire::{Channel, Receiver, Sender, proto};
 use tokio::sync::watch;
 
 use super::generate::Prefill;
+use super::{Handle, Happened};
 use crate::failure;
 use crate::peers::Peers;
 use crate::start::Facts;
@@ -23,49 +25,62 @@ pub(super) struct Order {
     pub(super) prefill: Prefill,
     pub(super) tokens: Arc<[u32]>,
     pub(super) pages: Vec<u32>,
-    pub(super) armed: Armed,
-    pub(super) inbox: Vec<u8>,
+    /// Shard by shard.
+    pub(super) armed: Arc<[Armed]>,
+    pub(super) inboxes: Arc<[Inbox]>,
     pub(super) deadline: Instant,
 }
 
 /// Runs a dispatch to its end and says how it ended. What goes wrong before the order is on its way
 /// is a refusal: nothing can have been written.
+///
+/// Where the writer is lost, the stream stays open until the request is gone: its end tells the
+/// prefill worker, if that lives, that nothing here reads its pages any more.
 pub(super) async fn run(
     facts: &Facts,
     peers: &Peers,
     order: Order,
     mut cancel: watch::Receiver<bool>,
-) -> Input {
+    task: &Handle,
+) {
     let request = order.request;
-    let gone = |how| Input::WriterGone { request, how };
     let worker = &order.prefill.peer.worker;
     let opened = tokio::select! {
         opened = peers.open(order.prefill.address, worker) => opened,
-        _ = cancel.wait_for(|c| *c) => return gone(WriterEnd::Drained),
+        _ = cancel.wait_for(|c| *c) => Err("it was cancelled".into()),
     };
-    let mut channel = match opened {
+    let channel = match opened {
         Ok(channel) => channel,
         Err(why) => {
             let why = format!("{worker} cannot be reached: {why}");
-            return gone(WriterEnd::Refused(Refusal::Busy(why)));
+            let how = WriterEnd::Refused(Refusal::Busy(why));
+            let input = Input::WriterGone { request, how };
+            let _ = task.send(Happened::Input(input)).await;
+            return;
         }
     };
+    let Channel { mut send, mut recv } = channel;
     let open = proto::Open {
         kind: Some(proto::open::Kind::Dispatch(message(facts, order))),
     };
-    if let Err(why) = channel.send.send(&open).await {
-        return Input::WriterLost {
+    let input = match send.send(&open).await {
+        Ok(()) => follow(request, &mut send, &mut recv, &mut cancel).await,
+        Err(why) => Input::WriterLost {
             request,
             why: why.to_string(),
-        };
+        },
+    };
+    let lost = matches!(input, Input::WriterLost { .. });
+    if task.send(Happened::Input(input)).await.is_ok() && lost {
+        while cancel.changed().await.is_ok() {}
     }
-    follow(request, channel, cancel).await
 }
 
 async fn follow(
     request: RequestId,
-    Channel { mut send, mut recv }: Channel,
-    mut cancel: watch::Receiver<bool>,
+    send: &mut Sender,
+    recv: &mut Receiver,
+    cancel: &mut watch::Receiver<bool>,
 ) -> Input {
     // Reading is not cancel-safe: it has a task of its own.
     let reading = async {
@@ -115,18 +130,7 @@ async fn follow(
 
 fn message(facts: &Facts, order: Order) -> proto::Dispatch {
     let left = order.deadline.saturating_duration_since(Instant::now());
-    let mut geometry = proto::Geometry::from(&facts.engine.geometry);
-    geometry.pages = facts.layout.pages();
-    let target = facts.fabric.as_ref().map(|fabric| {
-        let info = fabric.info();
-        proto::Target {
-            address: order.inbox.into(),
-            base: info.base,
-            length: info.len,
-            key: info.key,
-            provider: info.provider.clone(),
-        }
-    });
+    let source = &order.prefill.layout;
     proto::Dispatch {
         request: request_bytes(order.request),
         incarnation: order.prefill.peer.incarnation.0,
@@ -134,10 +138,31 @@ fn message(facts: &Facts, order: Order) -> proto::Dispatch {
         from_incarnation: facts.incarnation.0,
         tokens: order.tokens.to_vec(),
         pages: order.pages,
-        slot_key: order.armed.key.to_bits(),
-        target,
-        geometry: Some(geometry),
+        targets: targets(facts, &order.inboxes, &order.armed),
+        source_page_tokens: source.geometry().page_tokens.into(),
+        geometry: Some(proto::Geometry::from(&*facts.layout)),
         fingerprint: facts.engine.fingerprint.clone(),
         time_left_ms: left.as_millis() as u64,
     }
+}
+
+fn targets(facts: &Facts, inboxes: &[Inbox], armed: &[Armed]) -> Vec<proto::Target> {
+    let fabrics = facts.fabrics.iter().flat_map(|f| f.all());
+    let target = |((fabric, inbox), armed): ((&Fabric, &Inbox), &Armed)| {
+        let info = fabric.info();
+        let nics = info.nics.iter().zip(&inbox.addresses);
+        proto::Target {
+            length: info.len,
+            provider: info.provider.clone(),
+            nics: nics
+                .map(|(nic, address)| proto::Nic {
+                    address: address.clone().into(),
+                    base: nic.name.base,
+                    key: nic.name.key,
+                })
+                .collect(),
+            slot_key: armed.key.to_bits(),
+        }
+    };
+    fabrics.zip(inboxes).zip(armed).map(target).collect()
 }

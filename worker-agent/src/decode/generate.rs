@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tandem_core::decode::{Peer, Refusal, Reserve};
+use tandem_core::decode::{Peer, Refusal, Reserve, Writer};
+use tandem_core::layout::WorkerLayout;
 use tandem_core::{Incarnation, RequestId, WorkerId};
 use tandem_engine::{EngineDescription, Sampling, StopConditions};
 use tandem_wire::convert::{Nonsense, nonsense, request_id};
@@ -33,6 +34,16 @@ pub(crate) struct Asked {
 pub(crate) struct Prefill {
     pub(super) peer: Peer,
     pub(super) address: SocketAddr,
+    pub(super) layout: Arc<WorkerLayout>,
+}
+
+impl Prefill {
+    fn writer(&self) -> Writer {
+        Writer {
+            peer: self.peer.clone(),
+            layout: Arc::clone(&self.layout),
+        }
+    }
 }
 
 /// The longest time a request may take, whatever its gateway says.
@@ -49,7 +60,7 @@ impl Asked {
             request: self.request,
             tokens: self.tokens.len() as u32,
             new_tokens: self.stop.max_tokens - self.generated,
-            prefill: self.prefill.as_ref().map(|p| p.peer.clone()),
+            prefill: self.prefill.as_ref().map(Prefill::writer),
             deadline: now + left,
         }
     }
@@ -177,7 +188,11 @@ fn peer(peer: proto::Peer) -> Result<Prefill, Nonsense> {
         .address
         .parse()
         .map_err(|_| nonsense(format!("address {:?}", peer.address)))?;
+    let geometry = peer
+        .geometry
+        .ok_or_else(|| nonsense("a peer without geometry"))?;
     Ok(Prefill {
+        layout: Arc::new(WorkerLayout::try_from(geometry)?),
         peer: Peer {
             worker,
             incarnation: Incarnation(peer.incarnation),

@@ -1,4 +1,4 @@
-//! An inbox for each prefill worker that pushes here, opened when first needed.
+//! Inboxes for each prefill worker that pushes here, one in each shard, opened when first needed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,8 +6,10 @@ use std::sync::Arc;
 use tandem_core::EndpointId;
 use tandem_core::decode::Peer;
 use tandem_core::ledger::Armed;
-use tandem_fabric::{Fabric, FabricError, Inbox};
+use tandem_fabric::{FabricError, Inbox};
 use tokio::sync::OnceCell;
+
+use crate::fabrics::Fabrics;
 
 /// Peers' inboxes.
 #[derive(Default)]
@@ -15,15 +17,15 @@ pub(super) struct Inboxes {
     open: HashMap<Peer, Slot>,
 }
 
-/// An inbox that is open, or being opened by somebody.
-pub(super) type Slot = Arc<OnceCell<Inbox>>;
+/// Inboxes of one peer in all shards, that are open or being opened by somebody.
+pub(super) type Slot = Arc<OnceCell<Arc<[Inbox]>>>;
 
 impl Inboxes {
     pub(super) fn slot(&mut self, peer: &Peer) -> Slot {
         Arc::clone(self.open.entry(peer.clone()).or_default())
     }
 
-    /// Takes a peer's inbox away: the next request of that peer gets a new one.
+    /// Takes a peer's inboxes away: the next request of that peer gets a new one.
     pub(super) fn take(&mut self, peer: &Peer) -> Option<Slot> {
         self.open.remove(peer)
     }
@@ -34,43 +36,78 @@ impl Inboxes {
         self.open.keys().filter(older).cloned().collect()
     }
 
-    pub(super) fn peer_of(&self, endpoint: EndpointId) -> Option<Peer> {
-        let theirs = |slot: &Slot| slot.get().is_some_and(|inbox| inbox.endpoint == endpoint);
+    pub(super) fn peer_of(&self, shard: u16, endpoint: EndpointId) -> Option<Peer> {
+        let theirs = |slot: &Slot| {
+            let inboxes = slot.get();
+            inboxes.is_some_and(|i| i[usize::from(shard)].endpoint == endpoint)
+        };
         self.open
             .iter()
             .find(|(_, slot)| theirs(slot))
             .map(|(peer, _)| peer.clone())
     }
 
-    pub(super) fn address(&self, peer: &Peer) -> Option<Vec<u8>> {
-        Some(self.open.get(peer)?.get()?.address.clone())
+    /// A peer's, shard by shard, where they are open.
+    pub(super) fn of(&self, peer: &Peer) -> Option<Arc<[Inbox]>> {
+        self.open.get(peer)?.get().cloned()
     }
 }
 
-/// Opens the inbox if need be and waits there for `pieces`.
-pub(super) async fn arm(fabric: &Fabric, slot: &Slot, pieces: u32) -> Result<Armed, String> {
-    let inbox = slot
-        .get_or_try_init(|| fabric.open_inbox())
-        .await
-        .map_err(|e| e.to_string())?;
-    fabric
-        .arm(inbox.endpoint, pieces)
-        .await
-        .map_err(|e| e.to_string())
+/// Opens the inboxes if need be and waits there for each shard's pieces: in all shards or in none.
+pub(super) async fn arm(
+    fabrics: &Fabrics,
+    slot: &Slot,
+    pieces: &[u64],
+) -> Result<Arc<[Armed]>, String> {
+    let inboxes = slot.get_or_try_init(|| open(fabrics));
+    let inboxes = inboxes.await.map_err(|e| e.to_string())?;
+    let mut armed = Vec::new();
+    for ((fabric, inbox), pieces) in fabrics.all().iter().zip(inboxes.iter()).zip(pieces) {
+        match fabric.arm(inbox.endpoint, *pieces).await {
+            Ok(slot) => armed.push(slot),
+            Err(error) => {
+                for (fabric, armed) in fabrics.all().iter().zip(armed) {
+                    // A fabric that has ended has no slots.
+                    let _ = fabric.release(armed);
+                }
+                return Err(error.to_string());
+            }
+        }
+    }
+    Ok(armed.into())
 }
 
-/// Closes an inbox. Returns only when nothing can land any more: where the provider refuses, it
-/// tries for as long as the process lives, and the pages stay where they are.
-pub(super) async fn fence(fabric: &Fabric, slot: &Slot) {
-    // Whoever is opening it now must have ended, or it would be open after its fence.
-    let Ok(inbox) = slot.get_or_try_init(|| fabric.open_inbox()).await else {
-        return;
-    };
-    loop {
-        match fabric.close(inbox.endpoint).await {
-            Ok(()) | Err(FabricError::UnknownEndpoint(_) | FabricError::Closed) => return,
-            Err(error) => tracing::error!(%error, "an inbox cannot be closed: its pages wait"),
+async fn open(fabrics: &Fabrics) -> Result<Arc<[Inbox]>, FabricError> {
+    let mut inboxes = Vec::new();
+    for fabric in fabrics.all() {
+        match fabric.open_inbox().await {
+            Ok(inbox) => inboxes.push(inbox),
+            Err(error) => {
+                close(fabrics, &inboxes).await;
+                return Err(error);
+            }
         }
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
+    Ok(inboxes.into())
+}
+
+/// Closes a peer's inboxes. Returns only when nothing can land any more: where the provider refuses,
+/// it tries for as long as the process lives, and the pages stay where they are.
+pub(super) async fn fence(fabrics: &Fabrics, slot: &Slot) {
+    // Whoever is opening them now must have ended, or they would be open after their fence.
+    if let Ok(inboxes) = slot.get_or_try_init(|| open(fabrics)).await {
+        close(fabrics, inboxes).await;
+    }
+}
+
+async fn close(fabrics: &Fabrics, inboxes: &[Inbox]) {
+    for (fabric, inbox) in fabrics.all().iter().zip(inboxes) {
+        loop {
+            match fabric.close(inbox.endpoint).await {
+                Ok(()) | Err(FabricError::UnknownEndpoint(_) | FabricError::Closed) => break,
+                Err(error) => tracing::error!(%error, "an inbox cannot be closed: its pages wait"),
+            }
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        }
     }
 }

@@ -34,7 +34,7 @@ impl DecodeTask {
                 request,
                 peer,
                 pieces,
-            } => self.arm(request, &peer, pieces),
+            } => self.arm(request, &peer, &pieces),
             Output::Reserved { request, pages } => {
                 if let Some(held) = self.held.get(&request) {
                     held.reserved(pages);
@@ -46,7 +46,7 @@ impl DecodeTask {
                 armed,
                 pages,
             } => {
-                self.dispatch(request, &peer, armed, &pages);
+                self.dispatch(request, &peer, &armed, &pages);
             }
             Output::PrefillHere {
                 request,
@@ -66,6 +66,7 @@ impl DecodeTask {
             }
             Output::MakeReady { request, sequence } => {
                 if let Some(held) = self.held.get_mut(&request) {
+                    self.figures.transfers_completed += u64::from(held.dispatched.is_some());
                     held.started();
                 }
                 self.commands.send(Command::MakeReady { sequence });
@@ -78,10 +79,10 @@ impl DecodeTask {
             Output::CancelSequence { sequence } => {
                 self.commands.send(Command::Cancel { sequence });
             }
-            Output::ReleaseSlot { armed } => {
-                self.slots.remove(&armed.key);
-                if let Some(fabric) = &self.facts.fabric
-                    && let Err(error) = fabric.release(armed)
+            Output::ReleaseSlot { shard, armed } => {
+                self.slots.remove(&(shard, armed.key));
+                if let Some(fabrics) = &self.facts.fabrics
+                    && let Err(error) = fabrics.shard(shard).release(armed)
                 {
                     tracing::error!(%error, "a slot could not be released");
                 }
@@ -121,18 +122,18 @@ impl DecodeTask {
         });
     }
 
-    fn arm(&mut self, request: RequestId, peer: &Peer, pieces: u32) {
+    fn arm(&mut self, request: RequestId, peer: &Peer, pieces: &Arc<[u64]>) {
         let handle = self.handle.clone();
-        let Some(fabric) = self.facts.fabric.clone() else {
+        let Some(fabrics) = self.facts.fabrics.clone() else {
             let reason = "this worker has no fabric".into();
             return self.input(Input::NotArmed { request, reason });
         };
         for older in self.inboxes.older(peer) {
             self.input(Input::Superseded { peer: older });
         }
-        let slot = self.inboxes.slot(peer);
+        let (slot, pieces) = (self.inboxes.slot(peer), Arc::clone(pieces));
         self.helpers.spawn(async move {
-            let happened = match inboxes::arm(&fabric, &slot, pieces).await {
+            let happened = match inboxes::arm(&fabrics, &slot, &pieces).await {
                 Ok(armed) => Happened::Armed(request, armed),
                 Err(reason) => Happened::Input(Input::NotArmed { request, reason }),
             };
@@ -140,8 +141,14 @@ impl DecodeTask {
         });
     }
 
-    fn dispatch(&mut self, request: RequestId, peer: &Peer, armed: Armed, pages: &[PageIndex]) {
-        let Some(address) = self.inboxes.address(peer) else {
+    fn dispatch(
+        &mut self,
+        request: RequestId,
+        peer: &Peer,
+        armed: &Arc<[Armed]>,
+        pages: &[PageIndex],
+    ) {
+        let Some(inboxes) = self.inboxes.of(peer) else {
             let why = "its inbox was closed".into();
             return self.input(Input::WriterLost { request, why });
         };
@@ -157,15 +164,14 @@ impl DecodeTask {
             prefill,
             tokens: Arc::clone(&held.tokens),
             pages: pages.iter().map(|p| p.0).collect(),
-            armed,
-            inbox: address,
+            armed: Arc::clone(armed),
+            inboxes,
             deadline: held.deadline,
         };
         let (facts, peers) = (Arc::clone(&self.facts), Arc::clone(&self.peers));
         let (handle, cancel) = (self.handle.clone(), held.cancel.subscribe());
         self.helpers.spawn(async move {
-            let input = dispatch::run(&facts, &peers, order, cancel).await;
-            let _ = handle.send(Happened::Input(input)).await;
+            dispatch::run(&facts, &peers, order, cancel, &handle).await;
         });
     }
 
@@ -174,10 +180,10 @@ impl DecodeTask {
         tracing::warn!(worker = %peer.worker, "fencing a prefill worker");
         let handle = self.handle.clone();
         let slot = self.inboxes.take(&peer);
-        let fabric = self.facts.fabric.clone();
+        let fabrics = self.facts.fabrics.clone();
         self.helpers.spawn(async move {
-            if let (Some(slot), Some(fabric)) = (slot, fabric) {
-                inboxes::fence(&fabric, &slot).await;
+            if let (Some(slot), Some(fabrics)) = (slot, fabrics) {
+                inboxes::fence(&fabrics, &slot).await;
             }
             let _ = handle.send(Happened::Input(Input::Fenced { peer })).await;
         });

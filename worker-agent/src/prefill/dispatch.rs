@@ -1,15 +1,18 @@
 //! The dispatch stream, from the prefill worker's side.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tandem_core::arena::ArenaLayout;
 use tandem_core::decode::{Peer, Refusal};
-use tandem_core::geometry::KvGeometry;
+use tandem_core::flow::{Flow, flows};
 use tandem_core::immediate::SlotKey;
+use tandem_core::layout::WorkerLayout;
+use tandem_core::plan::{grain, travelling};
 use tandem_core::prefill::Input;
 use tandem_core::{Incarnation, PageIndex, WorkerId};
-use tandem_fabric::RemoteRegion;
+use tandem_fabric::{MAX_NICS, RegionKey, RemoteRegion};
 use tandem_wire::convert::{Nonsense, nonsense, request_id};
 use tandem_wire::proto::dispatch_reply::Kind;
 use tandem_wire::{Channel, Connection, proto};
@@ -24,12 +27,24 @@ use crate::start::Facts;
 pub(crate) struct Asked {
     pub(super) tokens: Arc<[u32]>,
     pub(super) pages: Arc<[PageIndex]>,
-    pub(super) target: ArenaLayout,
-    pub(super) key: SlotKey,
-    pub(super) region: RemoteRegion,
-    pub(super) to: To,
+    /// Tokens that travel.
+    pub(super) travelling: Range<u32>,
+    pub(super) flows: Vec<AskedFlow>,
+    pub(super) peer: Peer,
     pub(super) deadline: Instant,
     pub(super) replies: mpsc::Sender<proto::DispatchReply>,
+}
+
+/// What one shard of ours sends to one of theirs.
+pub(crate) struct AskedFlow {
+    pub(super) flow: Flow,
+    pub(super) to: To,
+    /// The target shard's arena.
+    pub(super) target: ArenaLayout,
+    /// The target shard's first head.
+    pub(super) target_head: u16,
+    pub(super) key: SlotKey,
+    pub(super) region: RemoteRegion,
 }
 
 /// The longest time a prompt may take, whatever the decode worker says.
@@ -78,11 +93,13 @@ pub(crate) async fn serve(
             // Half a message lost to the other branch ends in an error here: the peer is then taken
             // for lost, which ends the transfer as a cancel does.
             heard = channel.recv.next::<proto::Cancel>(), if listening => {
-                listening = false;
                 let input = match heard {
                     Ok(Some(_)) => Input::Cancel { transfer },
-                    Ok(None) | Err(_) => Input::PeerLost { transfer },
+                    // The decode worker ends the stream when it is through with the transfer.
+                    Ok(None) => Input::PeerEnded { transfer },
+                    Err(_) => Input::PeerLost { transfer },
                 };
+                listening = matches!(input, Input::Cancel { .. });
                 let _ = task.send(Happened::Input(input)).await;
             }
         }
@@ -105,8 +122,8 @@ fn check(
         return Err(Refusal::StalePeer);
     }
     let asked = read(facts, dispatch, replies)?;
-    if !connection.is_worker(&asked.to.peer.worker) {
-        let why = format!("the certificate is not {}'s", asked.to.peer.worker);
+    if !connection.is_worker(&asked.peer.worker) {
+        let why = format!("the certificate is not {}'s", asked.peer.worker);
         return Err(Refusal::Invalid(why));
     }
     Ok(asked)
@@ -121,44 +138,25 @@ fn read(
     d: proto::Dispatch,
     replies: mpsc::Sender<proto::DispatchReply>,
 ) -> Result<Asked, Refusal> {
-    let invalid = |why: Nonsense| Refusal::Invalid(why.to_string());
-    let absent = |what: &str| invalid(nonsense(format!("no {what}")));
-    request_id(&d.request).map_err(invalid)?;
-    let theirs = d.geometry.ok_or_else(|| absent("geometry"))?;
-    let geometry = KvGeometry::try_from(&theirs).map_err(invalid)?;
-    facts
-        .engine
-        .geometry
-        .matches(&geometry)
-        .map_err(|e| Refusal::Mismatch(e.to_string()))?;
-    let differs = |what: &str, ours: &str, theirs: &str| {
-        if ours == theirs {
-            return Ok(());
-        }
-        Err(Refusal::Mismatch(format!(
-            "{what} is {ours} here and {theirs} there"
-        )))
-    };
+    let request = request_id(&d.request).map_err(|why| invalid(&why))?;
+    let geometry = d.geometry.ok_or_else(|| absent("geometry"))?;
+    let theirs = WorkerLayout::try_from(geometry).map_err(|why| invalid(&why))?;
     differs(
         "the model's fingerprint",
         &facts.engine.fingerprint,
         &d.fingerprint,
     )?;
-    let target = d.target.ok_or_else(|| absent("target"))?;
-    if let Some(fabric) = &facts.fabric {
-        differs(
-            "the fabric provider",
-            &fabric.info().provider,
-            &target.provider,
-        )?;
-    }
-    let layout = ArenaLayout::new(geometry, theirs.pages);
-    if layout.bytes() as u64 != target.length {
-        let why = format!(
-            "an arena of {} bytes for {} pages",
-            target.length, theirs.pages
-        );
-        return Err(Refusal::Invalid(why));
+    let ours = &facts.layout;
+    differs(
+        "page_tokens of this worker",
+        &ours.geometry().page_tokens.to_string(),
+        &d.source_page_tokens.to_string(),
+    )?;
+    if theirs.data_ranks() != 1 || theirs.shards().len() != d.targets.len() {
+        let (targets, shards) = (d.targets.len(), theirs.shards().len());
+        return Err(Refusal::Invalid(format!(
+            "{targets} targets for {shards} shards"
+        )));
     }
     if d.tokens.len() < 2 || d.tokens.len() > facts.engine.context_length as usize {
         return Err(Refusal::Invalid(format!(
@@ -169,33 +167,96 @@ fn read(
     if let Some(token) = d.tokens.iter().find(|t| **t >= facts.engine.vocabulary) {
         return Err(Refusal::Invalid(format!("token {token}")));
     }
-    if d.pages.len() != geometry.pages_for(d.tokens.len() - 1) {
+    if d.pages.len() != theirs.geometry().pages_for(d.tokens.len() - 1) {
         return Err(Refusal::Invalid(format!("{} pages", d.pages.len())));
     }
-    if let Some(page) = d.pages.iter().find(|p| **p >= theirs.pages) {
-        return Err(Refusal::Invalid(format!("page {page} of {}", theirs.pages)));
+    if let Some(page) = d.pages.iter().find(|p| **p >= theirs.pages()) {
+        let pages = theirs.pages();
+        return Err(Refusal::Invalid(format!("page {page} of {pages}")));
     }
     let worker = WorkerId::new(d.worker).map_err(|e| Refusal::Invalid(e.to_string()))?;
     let peer = Peer {
         worker,
         incarnation: Incarnation(d.from_incarnation),
     };
-    let key = SlotKey::from_bits(d.slot_key).ok_or_else(|| absent("slot"))?;
+    let turn = request.0 as u64;
+    let flows = flows((ours, 0), (&theirs, 0), turn);
+    let flows = flows.map_err(|e| Refusal::Mismatch(e.to_string()))?;
+    let flows: Result<Vec<AskedFlow>, Refusal> = flows
+        .into_iter()
+        .map(|flow| {
+            let target = &d.targets[usize::from(flow.target)];
+            asked_flow(facts, &theirs, &peer, flow, target)
+        })
+        .collect();
+    let grain = grain(ours.geometry().page_tokens, theirs.geometry().page_tokens);
     Ok(Asked {
+        travelling: travelling(0, d.tokens.len() as u32 - 1, grain),
         tokens: d.tokens.into(),
         pages: d.pages.into_iter().map(PageIndex).collect(),
-        target: layout,
-        key,
-        region: RemoteRegion {
-            base: target.base,
-            len: target.length,
-            key: target.key,
-        },
-        to: To {
-            peer,
-            address: target.address.to_vec(),
-        },
+        flows: flows?,
+        peer,
         deadline: Instant::now() + Duration::from_millis(d.time_left_ms).min(LONGEST),
         replies,
     })
+}
+
+fn asked_flow(
+    facts: &Facts,
+    theirs: &WorkerLayout,
+    peer: &Peer,
+    flow: Flow,
+    target: &proto::Target,
+) -> Result<AskedFlow, Refusal> {
+    if let Some(fabrics) = &facts.fabrics {
+        let ours = &fabrics.info().provider;
+        differs("the fabric provider", ours, &target.provider)?;
+    }
+    let arena = theirs.arena(flow.target);
+    if arena.bytes() as u64 != target.length {
+        let (length, pages) = (target.length, theirs.pages());
+        let why = format!("an arena of {length} bytes for {pages} pages");
+        return Err(Refusal::Invalid(why));
+    }
+    if target.nics.is_empty() || target.nics.len() > MAX_NICS {
+        let nics = target.nics.len();
+        return Err(Refusal::Invalid(format!("a shard of {nics} NICs")));
+    }
+    let name = |nic: &proto::Nic| RegionKey {
+        base: nic.base,
+        key: nic.key,
+    };
+    Ok(AskedFlow {
+        to: To {
+            source: flow.source,
+            peer: peer.clone(),
+            target: flow.target,
+            addresses: target.nics.iter().map(|n| n.address.to_vec()).collect(),
+        },
+        target: arena,
+        target_head: theirs.shards()[usize::from(flow.target)].heads.start,
+        key: SlotKey::from_bits(target.slot_key).ok_or_else(|| absent("slot"))?,
+        region: RemoteRegion {
+            len: target.length,
+            keys: target.nics.iter().map(name).collect(),
+        },
+        flow,
+    })
+}
+
+fn invalid(why: &Nonsense) -> Refusal {
+    Refusal::Invalid(why.to_string())
+}
+
+fn absent(what: &str) -> Refusal {
+    invalid(&nonsense(format!("no {what}")))
+}
+
+fn differs(what: &str, ours: &str, theirs: &str) -> Result<(), Refusal> {
+    if ours == theirs {
+        return Ok(());
+    }
+    Err(Refusal::Mismatch(format!(
+        "{what} is {ours} here and {theirs} there"
+    )))
 }

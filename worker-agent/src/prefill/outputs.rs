@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use tandem_core::prefill::{Input, Output, TransferEnd};
-use tandem_core::push::Push;
-use tandem_core::{PageIndex, SequenceId, TransferId};
+use tandem_core::push::{Push, PushFlow};
+use tandem_core::{FlowId, PageIndex, SequenceId, TransferId};
 use tandem_engine::Command;
+use tandem_fabric::RemoteRegion;
 use tandem_wire::proto;
 use tandem_wire::proto::dispatch_reply::Kind;
 
-use super::outboxes::{self, Slot};
-use super::{Happened, Held, PrefillTask};
+use super::dispatch::AskedFlow;
+use super::outboxes::{self, Slot, To};
+use super::{Happened, Held, PrefillTask, Way};
+use crate::fabrics::Fabrics;
 use crate::failure;
 
 impl PrefillTask {
@@ -31,7 +34,8 @@ impl PrefillTask {
                 transfer,
                 sequence,
                 pages,
-            } => self.open(transfer, sequence, &pages),
+                flows,
+            } => self.open(transfer, sequence, &pages, &flows),
             Output::Prefill {
                 transfer,
                 sequence,
@@ -56,60 +60,96 @@ impl PrefillTask {
                     self.unstopped.push(transfer);
                 }
             }
-            Output::StopWrites { transfer } => {
-                let fabric = self.fabric.clone();
+            Output::StopWrites { transfer, flow } => {
+                let ways = self.held.get(&transfer).map(|h| h.flows.as_slice());
+                let way = ways.unwrap_or_default().iter().find(|w| w.flow == flow);
+                let Some(way) = way else { return };
+                let fabric = self.fabrics.shard(way.to.source).clone();
                 self.helpers.spawn(async move {
                     // A fabric that has ended closes its events, which ends the worker.
-                    let _ = fabric.stop(transfer).await;
+                    let _ = fabric.stop(flow).await;
                 });
             }
-            Output::Close { transfer } => {
-                let slot = self
-                    .held
-                    .get(&transfer)
-                    .and_then(|h| self.outboxes.take(&h.asked.to));
-                if let Some(slot) = slot {
-                    tracing::warn!(?transfer, "writes do not complete: closing their outbox");
-                    self.close(slot);
+            Output::Close { transfer } => self.close_ways(transfer),
+            Output::End { transfer, how } => self.end(transfer, how),
+            Output::Fence { transfer } => self.fence(transfer),
+            Output::Gone { transfer } => {
+                let Some(held) = self.held.remove(&transfer) else {
+                    return;
+                };
+                if let Some(sequence) = held.sequence {
+                    self.sequences.remove(&sequence);
+                }
+                for way in held.flows {
+                    self.flows.remove(&way.flow);
                 }
             }
-            Output::End { transfer, how } => self.end(transfer, how),
         }
     }
 
-    fn open(&mut self, transfer: TransferId, sequence: SequenceId, pages: &Arc<[PageIndex]>) {
+    /// Closes the outboxes of a transfer's flows.
+    fn close_ways(&mut self, transfer: TransferId) {
+        let ways = self.held.get(&transfer).map(|h| h.flows.clone());
+        for way in ways.unwrap_or_default() {
+            if let Some(slot) = self.outboxes.take(&way.to) {
+                tracing::warn!(?transfer, "writes do not complete: closing their outbox");
+                self.close(way.to.source, slot);
+            }
+        }
+    }
+
+    fn open(
+        &mut self,
+        transfer: TransferId,
+        sequence: SequenceId,
+        pages: &Arc<[PageIndex]>,
+        names: &[FlowId],
+    ) {
         let Some(held) = self.held.get_mut(&transfer) else {
             return;
         };
         held.sequence = Some(sequence);
+        let flows = names.iter().zip(&held.asked.flows);
         let push = Push {
             transfer,
             sequence,
             source_pages: Arc::clone(pages),
             target_pages: Arc::clone(&held.asked.pages),
-            target: held.asked.target,
-            key: held.asked.key,
+            tokens: held.asked.travelling.clone(),
+            flows: flows.clone().map(|(id, of)| of.push(*id)).collect(),
         };
-        let (region, to) = (held.asked.region, held.asked.to.clone());
-        for slot in self.outboxes.take_stale(&to) {
-            self.close(slot);
+        let way = |(flow, of): (&FlowId, &AskedFlow)| Way {
+            flow: *flow,
+            to: of.to.clone(),
+        };
+        held.flows = flows.clone().map(way).collect();
+        let regions: Vec<_> = held.asked.flows.iter().map(|f| f.region.clone()).collect();
+        let ways = held.flows.clone();
+        self.flows.extend(ways.iter().map(|w| (w.flow, transfer)));
+        let mut opening = Vec::new();
+        for (Way { flow, to }, region) in ways.into_iter().zip(regions) {
+            for slot in self.outboxes.take_stale(&to) {
+                self.close(to.source, slot);
+            }
+            opening.push((flow, self.outboxes.slot(&to), to, region));
         }
-        let slot = self.outboxes.slot(&to);
-        let (fabric, orders, handle) = (
-            self.fabric.clone(),
-            self.orders.clone(),
-            self.handle.clone(),
-        );
+        let (fabrics, orders) = (self.fabrics.clone(), self.orders.clone());
+        let handle = self.handle.clone();
         self.helpers.spawn(async move {
-            let opened = outboxes::open(&fabric, &slot, &to, transfer, region).await;
+            let opened = match open_all(&fabrics, &opening).await {
+                Ok(()) if orders.start(push).is_ok() => Ok(()),
+                Ok(()) => Err("the watcher is behind".to_owned()),
+                Err(reason) => Err(reason),
+            };
             let happened = match opened {
-                Ok(()) if orders.start(push).is_ok() => Happened::Opened(transfer),
-                Ok(()) => {
-                    let _ = fabric.stop(transfer).await;
-                    let reason = "the watcher is behind".into();
+                Ok(()) => Happened::Opened(transfer),
+                Err(reason) => {
+                    // Nothing was pushed: those that are open drain at once.
+                    for (flow, _, to, _) in &opening {
+                        let _ = fabrics.shard(to.source).stop(*flow).await;
+                    }
                     Happened::Input(Input::NotOpened { transfer, reason })
                 }
-                Err(reason) => Happened::Input(Input::NotOpened { transfer, reason }),
             };
             let _ = handle.send(happened).await;
         });
@@ -119,8 +159,8 @@ impl PrefillTask {
         self.input(Input::Opened { transfer });
     }
 
-    pub(super) fn close(&mut self, slot: Slot) {
-        let fabric = self.fabric.clone();
+    pub(super) fn close(&mut self, shard: u16, slot: Slot) {
+        let fabric = self.fabrics.shard(shard).clone();
         self.helpers
             .spawn(async move { outboxes::close(&fabric, &slot).await });
     }
@@ -148,12 +188,26 @@ impl PrefillTask {
             self.figures.transfers_failed += 1;
         }
         self.say(transfer, kind);
-        let Some(held) = self.held.remove(&transfer) else {
-            return;
-        };
-        if let Some(sequence) = held.sequence {
-            self.sequences.remove(&sequence);
+    }
+
+    /// Waits until a lost decode worker can read the source pages no more.
+    fn fence(&mut self, transfer: TransferId) {
+        let ways = self.held.get(&transfer).map(|h| h.flows.clone());
+        let (fabrics, handle) = (self.fabrics.clone(), self.handle.clone());
+        let mut closing = Vec::new();
+        for way in ways.unwrap_or_default() {
+            if let Some(slot) = self.outboxes.take(&way.to) {
+                closing.push((way.to.source, slot));
+            }
         }
+        self.helpers.spawn(async move {
+            for (shard, slot) in closing {
+                outboxes::close(fabrics.shard(shard), &slot).await;
+            }
+            let _ = handle
+                .send(Happened::Input(Input::Fenced { transfer }))
+                .await;
+        });
     }
 
     /// Never waits: the queue has room for all that a transfer can say.
@@ -166,22 +220,43 @@ impl PrefillTask {
 
 impl Held {
     fn done(&self) -> proto::Done {
-        let Some(end) = &self.ended else {
-            return proto::Done::default();
-        };
         let micros = |d: std::time::Duration| d.as_micros() as u64;
         let (compute, exposed) = self.computed.map_or((0, 0), |(started, computed)| {
-            let last = end.last_completion.unwrap_or(computed);
+            let last = self.ended.last_completion.unwrap_or(computed);
             (
                 micros(computed - started),
                 micros(last.saturating_duration_since(computed)),
             )
         });
         proto::Done {
-            writes: end.ended.writes,
-            bytes: end.ended.bytes,
+            writes: self.ended.writes,
+            bytes: self.ended.bytes,
             compute_us: compute,
             exposed_us: exposed,
+        }
+    }
+}
+
+/// Opens every flow; at the first that cannot be opened it gives up.
+async fn open_all(
+    fabrics: &Fabrics,
+    flows: &[(FlowId, Slot, To, RemoteRegion)],
+) -> Result<(), String> {
+    for (flow, slot, to, region) in flows {
+        let fabric = fabrics.shard(to.source);
+        outboxes::open(fabric, slot, to, *flow, region.clone()).await?;
+    }
+    Ok(())
+}
+
+impl AskedFlow {
+    fn push(&self, id: FlowId) -> PushFlow {
+        PushFlow {
+            id,
+            flow: self.flow.clone(),
+            target: self.target,
+            target_head: self.target_head,
+            key: self.key,
         }
     }
 }

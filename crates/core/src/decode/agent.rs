@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::request::{Idle, Pages, Request};
-use super::{DecodeLimits, Failure, Input, Output, Peer, Refusal, Reserve};
-use crate::plan::expected_pieces;
+use super::{DecodeLimits, Failure, Input, Output, Peer, Refusal, Reserve, Writer};
+use crate::ledger::Armed;
+use crate::plan;
 use crate::pool::{PageCounts, PagePool};
 use crate::{Instant, RequestId, SequenceId};
 
@@ -30,8 +31,8 @@ impl DecodeAgent {
     #[must_use]
     pub fn new(limits: DecodeLimits) -> Self {
         Self {
+            pool: PagePool::new(limits.layout.pages()),
             limits,
-            pool: PagePool::new(limits.pages),
             requests: BTreeMap::new(),
             fencing: BTreeSet::new(),
             next_sequence: 1,
@@ -77,7 +78,7 @@ impl DecodeAgent {
             Input::Accepted { .. } => {}
             Input::WriterGone { request, how } => self.writer_gone(now, request, how),
             Input::WriterLost { request, why } => self.writer_lost(now, request, &why),
-            Input::Full { request } => self.full(request),
+            Input::Full { request, shard } => self.full(request, shard),
             Input::Overfull { request } => {
                 let why = Failure::Fabric("more pieces arrived than there are".into());
                 self.fail(now, request, why);
@@ -112,7 +113,7 @@ impl DecodeAgent {
         }
         // The last token generated needs no KV entry: nobody reads it.
         let room = tokens as usize + new_tokens as usize - 1;
-        let lease = match self.pool.lease(self.limits.geometry.pages_for(room) as u32) {
+        let lease = match self.pool.lease(self.pages_for(room) as u32) {
             Ok(lease) => lease,
             Err(why) => return self.outputs.push_back(refuse(why.into())),
         };
@@ -131,18 +132,17 @@ impl DecodeAgent {
             prefilled,
             decode: Some(sequence),
             prefill_here: None,
-            armed: None,
+            armed: Vec::new(),
             deadline,
             over: false,
             drain_by: None,
         };
         match prefill {
-            Some(peer) if prefilled > 0 => {
-                let pieces = expected_pieces(&self.limits.geometry, prefilled as usize);
+            Some(Writer { peer, layout }) if prefilled > 0 => {
                 self.outputs.push_back(Output::Arm {
                     request,
                     peer: peer.clone(),
-                    pieces,
+                    pieces: self.pieces(&layout, prefilled),
                 });
                 entry.peer = Some(peer);
                 entry.pages = Pages::Arming(lease);
@@ -175,7 +175,7 @@ impl DecodeAgent {
         request: RequestId,
         tokens: u32,
         new_tokens: u32,
-        prefill: Option<&Peer>,
+        prefill: Option<&Writer>,
     ) -> Result<(), Refusal> {
         if self.stopping {
             return Err(Refusal::Stopping);
@@ -196,10 +196,27 @@ impl DecodeAgent {
                 self.requests.len()
             )));
         }
-        if prefill.is_some_and(|peer| self.fencing.contains(peer)) {
+        let Some(writer) = prefill else { return Ok(()) };
+        if self.fencing.contains(&writer.peer) {
             return Err(Refusal::Busy("the prefill worker is being fenced".into()));
         }
-        Ok(())
+        let matched = self.limits.layout.matches(&writer.layout);
+        matched.map_err(|e| Refusal::Mismatch(e.to_string()))
+    }
+
+    fn pages_for(&self, tokens: usize) -> usize {
+        self.limits.layout.geometry().pages_for(tokens)
+    }
+
+    /// What each shard will count.
+    fn pieces(&self, source: &crate::layout::WorkerLayout, prefilled: u32) -> Arc<[u64]> {
+        let target = &self.limits.layout;
+        let grain = plan::grain(source.geometry().page_tokens, target.geometry().page_tokens);
+        let tokens = plan::travelling(0, prefilled, grain);
+        target
+            .of_rank(0)
+            .map(|(shard, _)| plan::expected(target, shard, &tokens, grain))
+            .collect()
     }
 
     fn new_sequence(&mut self) -> SequenceId {
@@ -208,18 +225,18 @@ impl DecodeAgent {
         sequence
     }
 
-    fn armed(&mut self, now: Instant, id: RequestId, armed: crate::ledger::Armed) {
+    fn armed(&mut self, now: Instant, id: RequestId, armed: Arc<[Armed]>) {
         let Some(request) = self.requests.get_mut(&id) else {
-            self.outputs.push_back(Output::ReleaseSlot { armed });
-            return;
+            return self.release(&armed);
         };
         match std::mem::replace(&mut request.pages, Pages::Moving) {
             Pages::Arming(lease) => {
                 let lease = self.pool.expose(lease);
                 let total = lease.pages().len() as u32;
-                let prompt = self.limits.geometry.pages_for(request.prefilled as usize);
+                let geometry = self.limits.layout.geometry();
+                let prompt = geometry.pages_for(request.prefilled as usize);
                 let pages = lease.pages()[..prompt].into();
-                request.armed = Some(armed);
+                request.armed = armed.iter().copied().map(Some).collect();
                 request.pages = Pages::Exposed { lease, done: false };
                 let peer = request
                     .peer
@@ -237,16 +254,22 @@ impl DecodeAgent {
                 });
             }
             Pages::ArmingInVain(lease) => {
-                self.outputs.push_back(Output::ReleaseSlot { armed });
                 request.pages = Pages::Idle(Idle::Leased(lease));
+                self.release(&armed);
                 self.settle(id);
             }
             other => {
-                // Armed twice: the shell's fault. The request goes on with its first slot.
+                // Armed twice: the shell's fault. The request goes on with its first slots.
                 request.pages = other;
-                self.outputs.push_back(Output::ReleaseSlot { armed });
+                self.release(&armed);
                 self.fail(now, id, Failure::Fabric("a slot was armed twice".into()));
             }
+        }
+    }
+
+    fn release(&mut self, armed: &[Armed]) {
+        for (shard, armed) in (0..).zip(armed.iter().copied()) {
+            self.outputs.push_back(Output::ReleaseSlot { shard, armed });
         }
     }
 
@@ -264,16 +287,27 @@ impl DecodeAgent {
         }
     }
 
-    fn full(&mut self, id: RequestId) {
+    fn full(&mut self, id: RequestId, shard: u16) {
         let Some(request) = self.requests.get_mut(&id) else {
             return;
         };
+        if request.over || !matches!(request.pages, Pages::Exposed { .. }) {
+            return;
+        }
+        let Some(armed) = request
+            .armed
+            .get_mut(usize::from(shard))
+            .and_then(Option::take)
+        else {
+            return;
+        };
+        self.outputs.push_back(Output::ReleaseSlot { shard, armed });
+        if request.armed.iter().any(Option::is_some) {
+            return;
+        }
         match std::mem::replace(&mut request.pages, Pages::Moving) {
-            Pages::Exposed { lease, .. } if !request.over => {
+            Pages::Exposed { lease, .. } => {
                 // All pieces are in memory and there are no others: nobody writes here any more.
-                if let Some(armed) = request.armed.take() {
-                    self.outputs.push_back(Output::ReleaseSlot { armed });
-                }
                 let lease = self.pool.fill(lease);
                 request.pages = Pages::Active(self.pool.activate(lease));
                 if let Some(sequence) = request.decode {

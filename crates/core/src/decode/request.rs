@@ -17,7 +17,8 @@ pub(super) struct Request {
     pub(super) decode: Option<SequenceId>,
     /// The sequence that computes the prompt here, until the engine has let go of it.
     pub(super) prefill_here: Option<SequenceId>,
-    pub(super) armed: Option<Armed>,
+    /// Slots that are armed, by shard; taken out as they become full.
+    pub(super) armed: Vec<Option<Armed>>,
     pub(super) deadline: Instant,
     /// Set when the gateway has been told of the end.
     pub(super) over: bool,

@@ -5,22 +5,37 @@ mod world;
 use std::time::Duration;
 
 use super::*;
-use crate::geometry::KvDtype;
+use crate::geometry::{KvDtype, KvGeometry, KvKind, KvOrder};
 use crate::immediate::SlotKey;
 use crate::lease::PageState;
 
-const LIMITS: DecodeLimits = DecodeLimits {
-    geometry: KvGeometry {
-        layers: 2,
-        kv_heads: 1,
-        head_dim: 2,
-        page_tokens: 4,
-        dtype: KvDtype::F16,
-    },
-    pages: 12,
-    requests: 8,
-    drain_timeout: Duration::from_millis(100),
+/// Twelve pages in each of two shards, a KV head each.
+const PAGES: u32 = 12;
+const GEOMETRY: KvGeometry = KvGeometry {
+    layers: 2,
+    kv_heads: 2,
+    head_dim: 2,
+    page_tokens: 4,
+    dtype: KvDtype::F16,
+    kind: KvKind::Heads,
+    order: KvOrder::Together,
 };
+
+fn layout(page_tokens: u16, ranks: u16) -> Arc<WorkerLayout> {
+    let geometry = KvGeometry {
+        page_tokens,
+        ..GEOMETRY
+    };
+    Arc::new(WorkerLayout::tensor_parallel(geometry, PAGES, ranks).unwrap())
+}
+
+fn agent() -> DecodeAgent {
+    DecodeAgent::new(DecodeLimits {
+        layout: layout(4, 2),
+        requests: 8,
+        drain_timeout: Duration::from_millis(100),
+    })
+}
 
 fn peer(n: u64) -> Peer {
     Peer {
@@ -42,7 +57,10 @@ fn reserve(n: u128, tokens: u32, prefill: Option<Peer>) -> Input {
         request: id(n),
         tokens,
         new_tokens: 4,
-        prefill,
+        prefill: prefill.map(|peer| Writer {
+            peer,
+            layout: layout(8, 1),
+        }),
         deadline: at(1000),
     })
 }
@@ -51,15 +69,17 @@ fn outputs(agent: &mut DecodeAgent) -> Vec<Output> {
     std::iter::from_fn(|| agent.poll()).collect()
 }
 
-fn armed(n: u16) -> Armed {
-    Armed {
-        key: SlotKey::new(n, 1),
-    }
+/// A slot of each shard.
+fn armed(n: u16) -> Arc<[Armed]> {
+    let slot = |shard: u16| Armed {
+        key: SlotKey::new(n + 100 * shard, 1),
+    };
+    [slot(0), slot(1)].into()
 }
 
 /// An agent whose request 1 has been dispatched to peer 0.
 fn dispatched() -> DecodeAgent {
-    let mut agent = DecodeAgent::new(LIMITS);
+    let mut agent = agent();
     agent.handle(at(0), reserve(1, 9, Some(peer(0))));
     agent.handle(
         at(0),
@@ -74,17 +94,17 @@ fn dispatched() -> DecodeAgent {
 
 #[test]
 fn a_request_is_dispatched_only_when_its_counter_is_armed() {
-    let mut agent = DecodeAgent::new(LIMITS);
+    let mut agent = agent();
     agent.handle(at(0), reserve(1, 9, Some(peer(0))));
     let out = outputs(&mut agent);
     assert!(matches!(out[0], Output::Admit { .. }));
-    // 8 prefilled tokens are 2 pages in 2 layers.
+    // 8 prefilled tokens are 2 grains, of a head in 2 planes of 2 layers each.
     assert_eq!(
         out[1],
         Output::Arm {
             request: id(1),
             peer: peer(0),
-            pieces: 4
+            pieces: [8, 8].into()
         }
     );
     assert_eq!(out.len(), 2);
@@ -119,9 +139,21 @@ fn decoding_starts_when_the_count_is_full_and_pages_return_at_the_end() {
         },
     );
     assert_eq!(outputs(&mut agent), []);
-    agent.handle(at(1), Input::Full { request: id(1) });
+    let full = |shard| Input::Full {
+        request: id(1),
+        shard,
+    };
+    let released = |shard: u16| Output::ReleaseSlot {
+        shard,
+        armed: armed(0)[usize::from(shard)],
+    };
+    agent.handle(at(1), full(1));
+    assert_eq!(outputs(&mut agent), [released(1)]);
+    agent.handle(at(1), full(1));
+    assert_eq!(outputs(&mut agent), [], "one shard is full once");
+    agent.handle(at(1), full(0));
     let out = outputs(&mut agent);
-    assert_eq!(out[0], Output::ReleaseSlot { armed: armed(0) });
+    assert_eq!(out[0], released(0));
     assert!(matches!(out[1], Output::MakeReady { .. }));
     let how = SequenceEnd::Finished;
     agent.handle(
@@ -176,7 +208,10 @@ fn a_full_count_of_a_cancelled_request_starts_nothing_and_frees_nothing() {
     let mut agent = dispatched();
     agent.handle(at(1), Input::Cancel { request: id(1) });
     outputs(&mut agent);
-    agent.handle(at(1), Input::Full { request: id(1) });
+    for shard in 0..2 {
+        let request = id(1);
+        agent.handle(at(1), Input::Full { request, shard });
+    }
     assert_eq!(outputs(&mut agent), []);
     assert_eq!(agent.pages().of(PageState::Draining), 3);
 }
@@ -287,7 +322,7 @@ fn every_request_ends_by_its_deadline() {
 
 #[test]
 fn a_prompt_of_one_token_needs_no_transfer() {
-    let mut agent = DecodeAgent::new(LIMITS);
+    let mut agent = agent();
     agent.handle(at(0), reserve(1, 1, Some(peer(0))));
     let out = outputs(&mut agent);
     assert!(matches!(out[2], Output::MakeReady { .. }), "{out:?}");
@@ -295,7 +330,7 @@ fn a_prompt_of_one_token_needs_no_transfer() {
 
 #[test]
 fn without_a_prefill_worker_the_prompt_is_computed_here() {
-    let mut agent = DecodeAgent::new(LIMITS);
+    let mut agent = agent();
     agent.handle(at(0), reserve(1, 9, None));
     assert!(matches!(outputs(&mut agent)[2], Output::PrefillHere { .. }));
     agent.handle(at(0), Input::PrefilledHere { request: id(1) });
@@ -334,7 +369,34 @@ fn a_stopping_worker_takes_nothing_new_and_ends_what_it_has() {
         why: Refusal::Stopping,
     };
     assert_eq!(outputs(&mut agent), [refused]);
-    agent.handle(at(0), Input::Full { request: id(1) });
+    for shard in 0..2 {
+        let request = id(1);
+        agent.handle(at(0), Input::Full { request, shard });
+    }
     let out = outputs(&mut agent);
-    assert!(matches!(out[..], [_, Output::MakeReady { .. }]), "{out:?}");
+    assert!(
+        matches!(out[..], [_, _, Output::MakeReady { .. }]),
+        "{out:?}"
+    );
+}
+
+#[test]
+fn a_prefill_worker_of_another_geometry_is_refused_with_both_values() {
+    let mut agent = agent();
+    let geometry = KvGeometry {
+        head_dim: 4,
+        ..GEOMETRY
+    };
+    let theirs = WorkerLayout::tensor_parallel(geometry, 4, 1).unwrap();
+    let Input::Reserve(mut wanted) = reserve(1, 9, Some(peer(0))) else {
+        unreachable!("it reserves")
+    };
+    wanted.prefill.as_mut().unwrap().layout = Arc::new(theirs);
+    agent.handle(at(0), Input::Reserve(wanted));
+    let why = Refusal::Mismatch("KV geometry differs: head_dim is 2 here and 4 there".into());
+    let refused = Output::Refuse {
+        request: id(1),
+        why,
+    };
+    assert_eq!(outputs(&mut agent), [refused]);
 }

@@ -24,8 +24,8 @@ struct Slot {
 #[derive(Debug)]
 struct Count {
     endpoint: EndpointId,
-    expected: u32,
-    received: u32,
+    expected: u64,
+    received: u64,
 }
 
 /// A slot that waits for immediates. Give it back with [`InboundLedger::release`].
@@ -42,18 +42,18 @@ pub enum Counted {
     /// It counted; more will come.
     Partial {
         /// Pieces that have arrived.
-        received: u32,
+        received: u64,
         /// Pieces that will.
-        expected: u32,
+        expected: u64,
     },
     /// It was the last one: every byte of the transfer is in memory.
     Full,
     /// More arrived than the transfer has: the peer broke the protocol. The transfer must fail.
     Overfull {
         /// Pieces that have arrived.
-        received: u32,
+        received: u64,
         /// Pieces that should have.
-        expected: u32,
+        expected: u64,
     },
     /// It belongs to no transfer that waits at this endpoint, and counted for none.
     Stale(Stale),
@@ -101,7 +101,7 @@ impl InboundLedger {
     ///
     /// # Panics
     /// Where `expected` is 0: a transfer of nothing needs no slot.
-    pub fn arm(&mut self, endpoint: EndpointId, expected: u32) -> Result<Armed, NoSlot> {
+    pub fn arm(&mut self, endpoint: EndpointId, expected: u64) -> Result<Armed, NoSlot> {
         assert!(expected > 0, "a transfer of nothing needs no slot");
         let slots = self.slots.len() as u16;
         let slot = self.free.pop_front().ok_or(NoSlot { slots })?;
@@ -133,7 +133,7 @@ impl InboundLedger {
         if count.endpoint != endpoint {
             return Counted::Stale(Stale::Endpoint);
         }
-        count.received = count.received.saturating_add(u32::from(immediate.weight()));
+        count.received = count.received.saturating_add(u64::from(immediate.weight()));
         let (received, expected) = (count.received, count.expected);
         match received.cmp(&expected) {
             std::cmp::Ordering::Less => Counted::Partial { received, expected },
@@ -155,7 +155,7 @@ impl InboundLedger {
 
     /// Pieces received and expected, for a transfer that still waits.
     #[must_use]
-    pub fn progress(&self, armed: Armed) -> Option<(u32, u32)> {
+    pub fn progress(&self, armed: Armed) -> Option<(u64, u64)> {
         let slot = &self.slots[usize::from(armed.key.slot())];
         let count = slot.count.as_ref()?;
         (slot.generation == armed.key.generation()).then_some((count.received, count.expected))

@@ -1,21 +1,21 @@
 //! Counting writes at the sender.
 //!
-//! What must hold: a transfer is reported as ended only when every write that was posted for it
+//! What must hold: a flow is reported as ended only when every write that was posted for it
 //! has completed and none will be posted (I2). The first error is not the end: it is reported with
 //! the end.
 
 use std::collections::HashMap;
 
-use crate::{EndpointId, TransferId};
+use crate::{EndpointId, FlowId};
 
-/// Writes of every open transfer.
+/// Writes of every open flow.
 #[derive(Debug, Default)]
 pub struct OutboundLedger {
-    transfers: HashMap<TransferId, Transfer>,
+    flows: HashMap<FlowId, Flow>,
 }
 
 #[derive(Debug)]
-struct Transfer {
+struct Flow {
     endpoint: EndpointId,
     posting: Posting,
     outstanding: u32,
@@ -24,7 +24,7 @@ struct Transfer {
     failed: bool,
 }
 
-/// Whether more writes may be posted for a transfer.
+/// Whether more writes may be posted for a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Posting {
     /// More may come.
@@ -35,11 +35,11 @@ pub enum Posting {
     Stopped,
 }
 
-/// A transfer that has drained: nothing of it is in flight and nothing will be posted.
+/// A flow that has drained: nothing of it is in flight and nothing will be posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// Which.
-    pub transfer: TransferId,
+    pub flow: FlowId,
     /// Whether every write that was planned was posted and completed well.
     pub complete: bool,
     /// Writes posted.
@@ -51,21 +51,21 @@ pub struct Ended {
 /// Why a write may not be posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// The transfer was never opened, or has ended.
-    #[error("no such transfer")]
+    /// The flow was never opened, or has ended.
+    #[error("no such flow")]
     Unknown,
-    /// The transfer was stopped.
-    #[error("the transfer was stopped")]
+    /// The flow was stopped.
+    #[error("the flow was stopped")]
     Stopped,
 }
 
 impl OutboundLedger {
-    /// Opens a transfer over `endpoint`.
+    /// Opens a flow over `endpoint`.
     ///
     /// # Panics
     /// Where the id is in use: ids are never used twice.
-    pub fn open(&mut self, transfer: TransferId, endpoint: EndpointId) {
-        let fresh = Transfer {
+    pub fn open(&mut self, flow: FlowId, endpoint: EndpointId) {
+        let fresh = Flow {
             endpoint,
             posting: Posting::Open,
             outstanding: 0,
@@ -73,20 +73,20 @@ impl OutboundLedger {
             bytes: 0,
             failed: false,
         };
-        let old = self.transfers.insert(transfer, fresh);
-        assert!(old.is_none(), "transfer {transfer:?} was opened twice");
+        let old = self.flows.insert(flow, fresh);
+        assert!(old.is_none(), "flow {flow:?} was opened twice");
     }
 
     /// Asks whether a write may be posted, and counts it as posted if so. Where posting then fails,
     /// say so with [`OutboundLedger::unpost`].
     ///
     /// # Panics
-    /// Where the transfer was sealed: the sender said that no write would follow.
-    pub fn post(&mut self, transfer: TransferId, bytes: u64) -> Result<EndpointId, Refused> {
-        let entry = self.transfers.get_mut(&transfer).ok_or(Refused::Unknown)?;
+    /// Where the flow was sealed: the sender said that no write would follow.
+    pub fn post(&mut self, flow: FlowId, bytes: u64) -> Result<EndpointId, Refused> {
+        let entry = self.flows.get_mut(&flow).ok_or(Refused::Unknown)?;
         match entry.posting {
             Posting::Stopped => return Err(Refused::Stopped),
-            Posting::Sealed => panic!("a write of {transfer:?} after its seal"),
+            Posting::Sealed => panic!("a write of {flow:?} after its seal"),
             Posting::Open => {}
         }
         entry.outstanding += 1;
@@ -95,55 +95,55 @@ impl OutboundLedger {
         Ok(entry.endpoint)
     }
 
-    /// A write that was counted was never handed to the transport, and never will be: the transfer
+    /// A write that was counted was never handed to the transport, and never will be: the flow
     /// fails.
-    pub fn unpost(&mut self, transfer: TransferId) -> Option<Ended> {
-        self.completed(transfer, false)
+    pub fn unpost(&mut self, flow: FlowId) -> Option<Ended> {
+        self.completed(flow, false)
     }
 
-    /// A posted write completed, well or not. Returns the end of its transfer, if this is it.
+    /// A posted write completed, well or not. Returns the end of its flow, if this is it.
     ///
     /// # Panics
-    /// Where nothing of that transfer is in flight.
-    pub fn completed(&mut self, transfer: TransferId, ok: bool) -> Option<Ended> {
+    /// Where nothing of that flow is in flight.
+    pub fn completed(&mut self, flow: FlowId, ok: bool) -> Option<Ended> {
         let entry = self
-            .transfers
-            .get_mut(&transfer)
-            .expect("a completion of an open transfer");
+            .flows
+            .get_mut(&flow)
+            .expect("a completion of an open flow");
         assert!(entry.outstanding > 0, "a completion that was never posted");
         entry.outstanding -= 1;
         if !ok {
             entry.failed = true;
             entry.posting = Posting::Stopped;
         }
-        self.end(transfer)
+        self.end(flow)
     }
 
     /// No write will follow the posted ones. Returns the end if all have completed already.
-    /// Does nothing to a stopped transfer.
-    pub fn seal(&mut self, transfer: TransferId) -> Option<Ended> {
-        let entry = self.transfers.get_mut(&transfer)?;
+    /// Does nothing to a stopped flow.
+    pub fn seal(&mut self, flow: FlowId) -> Option<Ended> {
+        let entry = self.flows.get_mut(&flow)?;
         if entry.posting == Posting::Open {
             entry.posting = Posting::Sealed;
         }
-        self.end(transfer)
+        self.end(flow)
     }
 
-    /// Cancels: no write is posted any more. Returns the end if none is in flight. A transfer that
+    /// Cancels: no write is posted any more. Returns the end if none is in flight. A flow that
     /// has ended (or was never opened) stays so.
-    pub fn stop(&mut self, transfer: TransferId) -> Option<Ended> {
-        let entry = self.transfers.get_mut(&transfer)?;
+    pub fn stop(&mut self, flow: FlowId) -> Option<Ended> {
+        let entry = self.flows.get_mut(&flow)?;
         if entry.posting == Posting::Open {
             entry.posting = Posting::Stopped;
             entry.failed = true;
         }
-        self.end(transfer)
+        self.end(flow)
     }
 
-    /// The endpoint was closed: nothing of it can be in flight. Ends all its transfers.
+    /// The endpoint was closed: nothing of it can be in flight. Ends all its flows.
     pub fn endpoint_closed(&mut self, endpoint: EndpointId) -> Vec<Ended> {
-        let mut gone: Vec<TransferId> = self
-            .transfers
+        let mut gone: Vec<FlowId> = self
+            .flows
             .iter()
             .filter(|(_, t)| t.endpoint == endpoint)
             .map(|(id, _)| *id)
@@ -151,7 +151,7 @@ impl OutboundLedger {
         gone.sort_unstable();
         gone.into_iter()
             .filter_map(|id| {
-                let entry = self.transfers.get_mut(&id)?;
+                let entry = self.flows.get_mut(&id)?;
                 entry.failed |= entry.outstanding > 0 || entry.posting != Posting::Sealed;
                 entry.outstanding = 0;
                 entry.posting = Posting::Stopped;
@@ -160,27 +160,27 @@ impl OutboundLedger {
             .collect()
     }
 
-    /// Open transfers.
+    /// Open flows.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.transfers.len()
+        self.flows.len()
     }
 
-    /// Whether no transfer is open.
+    /// Whether no flow is open.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.transfers.is_empty()
+        self.flows.is_empty()
     }
 
-    fn end(&mut self, transfer: TransferId) -> Option<Ended> {
-        let entry = self.transfers.get(&transfer)?;
+    fn end(&mut self, flow: FlowId) -> Option<Ended> {
+        let entry = self.flows.get(&flow)?;
         if entry.outstanding > 0 || entry.posting == Posting::Open {
             return None;
         }
-        let entry = self.transfers.remove(&transfer)?;
+        let entry = self.flows.remove(&flow)?;
         let complete = !entry.failed && entry.posting == Posting::Sealed;
         Some(Ended {
-            transfer,
+            flow,
             complete,
             writes: entry.writes,
             bytes: entry.bytes,
@@ -192,7 +192,7 @@ impl OutboundLedger {
 mod tests {
     use super::*;
 
-    const T: TransferId = TransferId(7);
+    const T: FlowId = FlowId(7);
     const E: EndpointId = EndpointId(0);
 
     fn open() -> OutboundLedger {
@@ -202,12 +202,12 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_ends_when_sealed_and_drained_in_either_order() {
+    fn a_flow_ends_when_sealed_and_drained_in_either_order() {
         let mut ledger = open();
         ledger.post(T, 10).unwrap();
         assert_eq!(ledger.completed(T, true), None);
         let end = Ended {
-            transfer: T,
+            flow: T,
             complete: true,
             writes: 1,
             bytes: 10,
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_transfer_ends_only_when_its_posted_writes_have_completed() {
+    fn a_cancelled_flow_ends_only_when_its_posted_writes_have_completed() {
         let mut ledger = open();
         ledger.post(T, 10).unwrap();
         ledger.post(T, 10).unwrap();
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(ledger.post(T, 10), Err(Refused::Stopped));
         assert_eq!(ledger.completed(T, true), None);
         let end = Ended {
-            transfer: T,
+            flow: T,
             complete: false,
             writes: 2,
             bytes: 20,
@@ -250,16 +250,16 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_could_not_be_posted_fails_its_transfer() {
+    fn a_write_that_could_not_be_posted_fails_its_flow() {
         let mut ledger = open();
         ledger.post(T, 10).unwrap();
         assert!(!ledger.unpost(T).unwrap().complete);
     }
 
     #[test]
-    fn closing_an_endpoint_ends_its_transfers_and_no_other() {
+    fn closing_an_endpoint_ends_its_flows_and_no_other() {
         let mut ledger = open();
-        ledger.open(TransferId(8), EndpointId(1));
+        ledger.open(FlowId(8), EndpointId(1));
         ledger.post(T, 10).unwrap();
         let ended = ledger.endpoint_closed(E);
         assert_eq!(ended.len(), 1);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_after_the_seal_lets_a_whole_transfer_end_well() {
+    fn a_stop_after_the_seal_lets_a_whole_flow_end_well() {
         let mut ledger = open();
         ledger.post(T, 10).unwrap();
         assert_eq!(ledger.seal(T), None);

@@ -1,13 +1,13 @@
 //! The prefill agent's rules.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::{Input, Output, PrefillLimits, TransferEnd};
 use crate::decode::Refusal;
-use crate::lease::{Active, Lease, PageState};
+use crate::lease::{Active, Lease, PageState, Quarantined};
 use crate::pool::{NoLease, PageCounts, PagePool};
-use crate::{Instant, SequenceId, TransferId};
+use crate::{FlowId, Instant, SequenceId, TransferId};
 
 /// Every transfer of one prefill worker.
 #[derive(Debug)]
@@ -17,7 +17,12 @@ pub struct PrefillAgent {
     /// Transfers that wait for source pages, oldest first.
     queue: VecDeque<Waiting>,
     transfers: BTreeMap<TransferId, Transfer>,
+    /// Transfers that have ended while a lost reader may still read their pages.
+    unsettled: BTreeMap<TransferId, Lease<Quarantined>>,
+    /// Which transfer each open flow is of.
+    flows: BTreeMap<FlowId, TransferId>,
     next_sequence: u64,
+    next_flow: u64,
     stopping: bool,
     outputs: VecDeque<Output>,
 }
@@ -26,6 +31,7 @@ pub struct PrefillAgent {
 struct Waiting {
     transfer: TransferId,
     tokens: u32,
+    flows: u16,
     deadline: Instant,
 }
 
@@ -36,14 +42,28 @@ struct Transfer {
     deadline: Instant,
     sequence: SequenceId,
     stage: Stage,
+    /// Flows that have not drained.
+    flows: BTreeSet<FlowId>,
     /// Whether the engine may still touch the pages.
     engine: bool,
     /// Set once it shall end before its time.
     ending: Option<TransferEnd>,
     /// Whether bytes may be on their way that nobody acknowledged.
     unsettled: bool,
+    /// What became of the decode worker.
+    peer: PeerState,
     /// When its endpoint is closed, to end writes that do not complete.
     close_by: Option<Instant>,
+}
+
+/// What is known of the decode worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PeerState {
+    There,
+    /// It may still read, and will not say when it has stopped.
+    Lost,
+    /// It reads nothing any more.
+    Ended,
 }
 
 /// Who may still post or complete writes.
@@ -66,11 +86,14 @@ impl PrefillAgent {
     #[must_use]
     pub fn new(limits: PrefillLimits) -> Self {
         Self {
+            pool: PagePool::new(limits.layout.pages()),
             limits,
-            pool: PagePool::new(limits.pages),
             queue: VecDeque::new(),
             transfers: BTreeMap::new(),
+            unsettled: BTreeMap::new(),
+            flows: BTreeMap::new(),
             next_sequence: 1,
+            next_flow: 1,
             stopping: false,
             outputs: VecDeque::new(),
         }
@@ -91,7 +114,7 @@ impl PrefillAgent {
     /// Transfers in flight or waiting.
     #[must_use]
     pub fn transfers(&self) -> usize {
-        self.queue.len() + self.transfers.len()
+        self.queue.len() + self.transfers.len() + self.unsettled.len()
     }
 
     /// Prompt tokens of transfers whose prompt is not computed yet.
@@ -130,45 +153,44 @@ impl PrefillAgent {
             Input::Dispatch {
                 transfer,
                 tokens,
+                flows,
                 deadline,
             } => {
-                self.dispatch(transfer, tokens, deadline);
+                let waiting = Waiting {
+                    transfer,
+                    tokens,
+                    flows,
+                    deadline,
+                };
+                self.dispatch(waiting);
             }
             Input::Opened { transfer } => self.opened(now, transfer),
-            Input::NotOpened { transfer, reason } => {
-                if let Some(t) = self.transfers.get_mut(&transfer) {
-                    t.stage = Stage::Drained;
-                    t.engine = false;
-                    t.ending.get_or_insert(TransferEnd::Failed(reason));
-                }
-                self.settle(transfer);
-            }
+            Input::NotOpened { transfer, reason } => self.not_opened(transfer, reason),
             Input::SequenceEnded { transfer, how } => self.sequence_ended(now, transfer, how),
             Input::WatchStopped { transfer } => self.watch_stopped(transfer),
             Input::Drained {
-                transfer,
+                flow,
                 complete,
                 settled,
                 error,
-            } => {
-                if !settled && let Some(t) = self.transfers.get_mut(&transfer) {
-                    t.unsettled = true;
-                }
-                self.drained(now, transfer, complete, error);
-            }
+            } => self.drained(now, flow, complete, settled, error),
             Input::Cancel { transfer } => self.end_early(now, transfer, TransferEnd::Drained),
-            Input::PeerLost { transfer } => {
-                let how = TransferEnd::Failed("the decode worker was lost".into());
-                self.end_early(now, transfer, how);
-            }
+            Input::PeerLost { transfer } => self.peer_gone(now, transfer, PeerState::Lost),
+            Input::PeerEnded { transfer } => self.peer_gone(now, transfer, PeerState::Ended),
+            Input::Fenced { transfer } => self.free_unsettled(transfer),
             Input::Tick => self.tick(now),
         }
         self.start_waiting();
     }
 
-    fn dispatch(&mut self, transfer: TransferId, tokens: u32, deadline: Instant) {
-        assert!(tokens >= 2, "a prompt of one token needs no prefill");
-        let pages = self.limits.geometry.pages_for(tokens as usize - 1) as u32;
+    fn dispatch(&mut self, waiting: Waiting) {
+        let transfer = waiting.transfer;
+        assert!(
+            waiting.tokens >= 2,
+            "a prompt of one token needs no prefill"
+        );
+        assert!(waiting.flows >= 1, "a transfer flows somewhere");
+        let pages = self.pages_for(&waiting);
         let why = if self.stopping {
             Some(Refusal::Stopping)
         } else if pages > self.pool.total() {
@@ -191,24 +213,26 @@ impl PrefillAgent {
             self.outputs.push_back(Output::Refuse { transfer, why });
             return;
         }
-        self.queue.push_back(Waiting {
-            transfer,
-            tokens,
-            deadline,
-        });
+        self.queue.push_back(waiting);
         self.outputs.push_back(Output::Accept { transfer });
+    }
+
+    fn pages_for(&self, waiting: &Waiting) -> u32 {
+        let geometry = self.limits.layout.geometry();
+        geometry.pages_for(waiting.tokens as usize - 1) as u32
     }
 
     /// Leases pages for waiting transfers, the oldest first.
     fn start_waiting(&mut self) {
         while let Some(next) = self.queue.front() {
-            let pages = self.limits.geometry.pages_for(next.tokens as usize - 1) as u32;
+            let pages = self.pages_for(next);
             let Ok(lease) = self.pool.lease(pages) else {
                 return;
             };
             let Some(Waiting {
                 transfer,
                 tokens,
+                flows,
                 deadline,
             }) = self.queue.pop_front()
             else {
@@ -218,10 +242,12 @@ impl PrefillAgent {
             let sequence = SequenceId(self.next_sequence);
             self.next_sequence += 1;
             let pages = Arc::clone(lease.pages());
+            let flows = self.name_flows(transfer, flows);
             self.outputs.push_back(Output::Open {
                 transfer,
                 sequence,
                 pages,
+                flows: Arc::clone(&flows),
             });
             let entry = Transfer {
                 lease,
@@ -229,14 +255,36 @@ impl PrefillAgent {
                 deadline,
                 sequence,
                 stage: Stage::Opening,
+                flows: flows.iter().copied().collect(),
                 engine: false,
                 ending: None,
                 unsettled: false,
+                peer: PeerState::There,
                 close_by: None,
             };
             let old = self.transfers.insert(transfer, entry);
             assert!(old.is_none(), "transfer ids are never used twice");
         }
+    }
+
+    fn name_flows(&mut self, transfer: TransferId, count: u16) -> Arc<[FlowId]> {
+        let first = self.next_flow;
+        self.next_flow += u64::from(count);
+        let flows: Arc<[FlowId]> = (first..self.next_flow).map(FlowId).collect();
+        self.flows.extend(flows.iter().map(|f| (*f, transfer)));
+        flows
+    }
+
+    fn not_opened(&mut self, id: TransferId, reason: String) {
+        if let Some(t) = self.transfers.get_mut(&id) {
+            t.stage = Stage::Drained;
+            t.engine = false;
+            t.ending.get_or_insert(TransferEnd::Failed(reason));
+            for flow in std::mem::take(&mut t.flows) {
+                self.flows.remove(&flow);
+            }
+        }
+        self.settle(id);
     }
 
     fn opened(&mut self, now: Instant, id: TransferId) {
@@ -281,16 +329,35 @@ impl PrefillAgent {
         };
         if t.stage == Stage::StoppingWatch {
             t.stage = Stage::StoppingWrites;
-            self.outputs.push_back(Output::StopWrites { transfer: id });
+            let stop = |flow: &FlowId| Output::StopWrites {
+                transfer: id,
+                flow: *flow,
+            };
+            self.outputs.extend(t.flows.iter().map(stop));
         }
     }
 
-    fn drained(&mut self, now: Instant, id: TransferId, complete: bool, error: Option<String>) {
+    fn drained(
+        &mut self,
+        now: Instant,
+        flow: FlowId,
+        complete: bool,
+        settled: bool,
+        error: Option<String>,
+    ) {
+        let Some(id) = self.flows.remove(&flow) else {
+            return;
+        };
         let Some(t) = self.transfers.get_mut(&id) else {
             return;
         };
-        t.stage = Stage::Drained;
-        t.close_by = None;
+        t.flows.remove(&flow);
+        t.unsettled |= !settled;
+        if t.flows.is_empty() {
+            t.stage = Stage::Drained;
+            t.close_by = None;
+        }
+        // The first failure stops the other flows; the transfer ends when all have drained.
         if !complete {
             let why = error.unwrap_or_else(|| "a write failed".into());
             self.end_early(now, id, TransferEnd::Failed(why));
@@ -303,6 +370,7 @@ impl PrefillAgent {
         if let Some(at) = self.queue.iter().position(|w| w.transfer == id) {
             self.queue.remove(at);
             self.outputs.push_back(Output::End { transfer: id, how });
+            self.outputs.push_back(Output::Gone { transfer: id });
             return;
         }
         let Some(t) = self.transfers.get_mut(&id) else {
@@ -325,6 +393,23 @@ impl PrefillAgent {
         self.settle(id);
     }
 
+    fn peer_gone(&mut self, now: Instant, id: TransferId, peer: PeerState) {
+        if self.unsettled.contains_key(&id) {
+            match peer {
+                PeerState::Ended => self.free_unsettled(id),
+                _ => self.outputs.push_back(Output::Fence { transfer: id }),
+            }
+            return;
+        }
+        if let Some(t) = self.transfers.get_mut(&id)
+            && t.peer == PeerState::There
+        {
+            t.peer = peer;
+        }
+        let how = TransferEnd::Failed("the decode worker was lost".into());
+        self.end_early(now, id, how);
+    }
+
     fn settle(&mut self, id: TransferId) {
         let Some(t) = self.transfers.get(&id) else {
             return;
@@ -335,7 +420,6 @@ impl PrefillAgent {
         let Some(t) = self.transfers.remove(&id) else {
             return;
         };
-        self.pool.free_active(t.lease);
         let how = match t.ending {
             None => TransferEnd::Done,
             Some(TransferEnd::Failed(why)) if t.unsettled => TransferEnd::Unsettled(why),
@@ -343,12 +427,34 @@ impl PrefillAgent {
             Some(how) => how,
         };
         self.outputs.push_back(Output::End { transfer: id, how });
-        if self.transfers.is_empty() {
+        if t.unsettled && t.peer != PeerState::Ended {
+            let lease = self.pool.quarantine_source(t.lease);
+            self.unsettled.insert(id, lease);
+            if t.peer == PeerState::Lost {
+                self.outputs.push_back(Output::Fence { transfer: id });
+            }
+            return;
+        }
+        self.pool.free_active(t.lease);
+        self.gone(id);
+    }
+
+    fn free_unsettled(&mut self, id: TransferId) {
+        if let Some(lease) = self.unsettled.remove(&id) {
+            self.pool.free_fenced(lease);
+            self.gone(id);
+        }
+    }
+
+    fn gone(&mut self, id: TransferId) {
+        self.outputs.push_back(Output::Gone { transfer: id });
+        if self.transfers.is_empty() && self.unsettled.is_empty() {
             assert_eq!(
                 self.pages().of(PageState::Free),
                 self.pool.total(),
                 "no page was lost"
             );
+            assert!(self.flows.is_empty(), "no flow was lost");
         }
     }
 

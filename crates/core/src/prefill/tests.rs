@@ -5,21 +5,27 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::geometry::KvDtype;
+use crate::geometry::{KvDtype, KvGeometry, KvKind, KvOrder};
 use crate::lease::PageState;
 
-const LIMITS: PrefillLimits = PrefillLimits {
-    geometry: KvGeometry {
+const PAGES: u32 = 8;
+
+fn agent() -> PrefillAgent {
+    let geometry = KvGeometry {
         layers: 2,
-        kv_heads: 1,
+        kv_heads: 2,
         head_dim: 2,
         page_tokens: 4,
         dtype: KvDtype::F16,
-    },
-    pages: 8,
-    queue: 3,
-    drain_timeout: Duration::from_millis(100),
-};
+        kind: KvKind::Heads,
+        order: KvOrder::Together,
+    };
+    PrefillAgent::new(PrefillLimits {
+        layout: Arc::new(WorkerLayout::tensor_parallel(geometry, PAGES, 2).unwrap()),
+        queue: 3,
+        drain_timeout: Duration::from_millis(100),
+    })
+}
 
 const T: TransferId = TransferId(1);
 
@@ -31,6 +37,7 @@ fn dispatch(n: u64, tokens: u32) -> Input {
     Input::Dispatch {
         transfer: TransferId(n),
         tokens,
+        flows: 2,
         deadline: at(1000),
     }
 }
@@ -45,19 +52,31 @@ fn tell(agent: &mut PrefillAgent, input: Input) -> Vec<Output> {
 }
 
 fn running() -> PrefillAgent {
-    let mut agent = PrefillAgent::new(LIMITS);
+    let mut agent = agent();
     tell(&mut agent, dispatch(1, 9));
     tell(&mut agent, Input::Opened { transfer: T });
     agent
 }
 
-fn drained(complete: bool) -> Input {
+fn flow_drained(flow: u64, complete: bool, settled: bool) -> Input {
     Input::Drained {
-        transfer: T,
+        flow: FlowId(flow),
         complete,
-        settled: true,
+        settled,
         error: None,
     }
+}
+
+/// Both flows drain, the second one as told.
+fn drain(agent: &mut PrefillAgent, complete: bool, settled: bool) -> Vec<Output> {
+    let mut out = tell(agent, flow_drained(1, true, true));
+    out.extend(tell(agent, flow_drained(2, complete, settled)));
+    out
+}
+
+fn end(how: TransferEnd) -> [Output; 2] {
+    let transfer = T;
+    [Output::End { transfer, how }, Output::Gone { transfer }]
 }
 
 const PREFILLED: Input = Input::SequenceEnded {
@@ -70,19 +89,13 @@ fn done_is_said_when_all_writes_have_completed_and_the_engine_has_let_go() {
     for engine_first in [true, false] {
         let mut agent = running();
         assert_eq!(agent.pages().of(PageState::Active), 2);
-        let (a, b) = if engine_first {
-            (PREFILLED, drained(true))
+        if engine_first {
+            assert_eq!(tell(&mut agent, PREFILLED), []);
+            assert_eq!(drain(&mut agent, true, true), end(TransferEnd::Done));
         } else {
-            (drained(true), PREFILLED)
-        };
-        assert_eq!(tell(&mut agent, a), []);
-        assert_eq!(
-            tell(&mut agent, b),
-            [Output::End {
-                transfer: T,
-                how: TransferEnd::Done
-            }]
-        );
+            assert_eq!(drain(&mut agent, true, true), []);
+            assert_eq!(tell(&mut agent, PREFILLED), end(TransferEnd::Done));
+        }
         assert_eq!(agent.pages().of(PageState::Free), 8);
     }
 }
@@ -100,25 +113,22 @@ fn drained_is_said_after_watcher_writes_and_engine_in_that_order() {
         ]
     );
     let out = tell(&mut agent, Input::WatchStopped { transfer: T });
-    assert_eq!(out, [Output::StopWrites { transfer: T }]);
-    assert_eq!(tell(&mut agent, drained(false)), []);
+    let stop = |flow| Output::StopWrites {
+        transfer: T,
+        flow: FlowId(flow),
+    };
+    assert_eq!(out, [stop(1), stop(2)]);
+    assert_eq!(drain(&mut agent, false, true), []);
     let ended = Input::SequenceEnded {
         transfer: T,
         how: Err("cancelled".into()),
     };
-    let out = tell(&mut agent, ended);
-    assert_eq!(
-        out,
-        [Output::End {
-            transfer: T,
-            how: TransferEnd::Drained
-        }]
-    );
+    assert_eq!(tell(&mut agent, ended), end(TransferEnd::Drained));
 }
 
 #[test]
 fn a_cancel_while_the_way_is_opened_computes_nothing() {
-    let mut agent = PrefillAgent::new(LIMITS);
+    let mut agent = agent();
     tell(&mut agent, dispatch(1, 9));
     assert_eq!(tell(&mut agent, Input::Cancel { transfer: T }), []);
     let out = tell(&mut agent, Input::Opened { transfer: T });
@@ -133,66 +143,70 @@ fn writes_that_never_complete_are_ended_by_closing_their_endpoint() {
     agent.handle(at(101), Input::Tick);
     assert_eq!(outputs(&mut agent), [Output::Close { transfer: T }]);
     tell(&mut agent, PREFILLED);
-    let out = tell(&mut agent, drained(false));
     let how = TransferEnd::Failed("the decode worker was lost".into());
-    assert_eq!(out, [Output::End { transfer: T, how }]);
+    assert_eq!(drain(&mut agent, false, true), end(how));
 }
 
 #[test]
-fn a_failed_write_ends_the_count_with_a_failure() {
+fn a_failed_write_is_told_only_when_its_sibling_flows_have_drained() {
     let mut agent = running();
-    let out = tell(
-        &mut agent,
-        Input::Drained {
-            transfer: T,
-            complete: false,
-            settled: true,
-            error: Some("NIC".into()),
-        },
-    );
-    assert_eq!(
-        out,
-        [Output::CancelSequence {
-            sequence: SequenceId(1)
-        }]
-    );
+    let failed = Input::Drained {
+        flow: FlowId(1),
+        complete: false,
+        settled: true,
+        error: Some("NIC".into()),
+    };
+    let out = tell(&mut agent, failed);
+    let sequence = SequenceId(1);
+    let stop = Output::StopWatch { transfer: T };
+    assert_eq!(out, [Output::CancelSequence { sequence }, stop]);
+    let out = tell(&mut agent, Input::WatchStopped { transfer: T });
+    let flow = FlowId(2);
+    assert_eq!(out, [Output::StopWrites { transfer: T, flow }]);
+    assert_eq!(tell(&mut agent, flow_drained(2, false, true)), []);
     let ended = Input::SequenceEnded {
         transfer: T,
         how: Err("cancelled".into()),
     };
     let how = TransferEnd::Failed("NIC".into());
-    assert_eq!(tell(&mut agent, ended), [Output::End { transfer: T, how }]);
+    assert_eq!(tell(&mut agent, ended), end(how));
 }
 
-#[test]
-fn a_cancelled_transfer_whose_writes_broke_off_is_not_called_drained() {
+/// A transfer that was cancelled and whose writes broke off.
+fn unsettled() -> PrefillAgent {
     let mut agent = running();
     tell(&mut agent, Input::Cancel { transfer: T });
     tell(&mut agent, PREFILLED);
-    let out = tell(
-        &mut agent,
-        Input::Drained {
-            transfer: T,
-            complete: false,
-            settled: false,
-            error: None,
-        },
-    );
-    assert!(
-        matches!(
-            &out[0],
-            Output::End {
-                how: TransferEnd::Unsettled(_),
-                ..
-            }
-        ),
-        "{out:?}"
-    );
+    let how = TransferEnd::Unsettled("writes broke off".into());
+    let out = drain(&mut agent, false, false);
+    assert_eq!(out, [Output::End { transfer: T, how }]);
+    agent
+}
+
+#[test]
+fn pages_of_writes_that_broke_off_stay_until_the_decode_side_reads_no_more() {
+    let mut agent = unsettled();
+    assert_eq!(agent.pages().of(PageState::Quarantined), 2);
+    assert_eq!(agent.transfers(), 1);
+    let gone = [Output::Gone { transfer: T }];
+    assert_eq!(tell(&mut agent, Input::PeerEnded { transfer: T }), gone);
+    assert_eq!(agent.pages().of(PageState::Free), PAGES);
+}
+
+#[test]
+fn a_lost_reader_of_such_pages_is_fenced_first() {
+    let mut agent = unsettled();
+    let fence = [Output::Fence { transfer: T }];
+    assert_eq!(tell(&mut agent, Input::PeerLost { transfer: T }), fence);
+    assert_eq!(agent.pages().of(PageState::Quarantined), 2);
+    let gone = [Output::Gone { transfer: T }];
+    assert_eq!(tell(&mut agent, Input::Fenced { transfer: T }), gone);
+    assert_eq!(agent.pages().of(PageState::Free), PAGES);
 }
 
 #[test]
 fn prompts_wait_for_pages_in_order_in_a_bounded_queue() {
-    let mut agent = PrefillAgent::new(LIMITS);
+    let mut agent = agent();
     tell(&mut agent, dispatch(1, 30));
     for n in 2..5 {
         assert_eq!(
@@ -234,7 +248,7 @@ fn prompts_wait_for_pages_in_order_in_a_bounded_queue() {
 
 #[test]
 fn a_prompt_that_waits_too_long_ends() {
-    let mut agent = PrefillAgent::new(LIMITS);
+    let mut agent = agent();
     tell(&mut agent, dispatch(1, 30));
     tell(&mut agent, dispatch(2, 30));
     agent.handle(at(1000), Input::Tick);
@@ -256,7 +270,7 @@ proptest! {
     /// them, every transfer ends once, and all pages come back.
     #[test]
     fn source_pages_are_safe_and_come_back(steps in proptest::collection::vec((0..10u8, any::<u16>()), 1..150)) {
-        let mut agent = PrefillAgent::new(LIMITS);
+        let mut agent = agent();
         let mut world = World::default();
         let mut next = 0;
         for (what, pick) in steps {
@@ -267,7 +281,11 @@ proptest! {
                     Some(dispatch(next, 2 + pick as u32 % 24))
                 }
                 3 => Some(Input::Cancel { transfer: TransferId(1 + pick as u64 % next.max(1)) }),
-                4 => Some(Input::PeerLost { transfer: TransferId(1 + pick as u64 % next.max(1)) }),
+                4 => {
+                    let transfer = TransferId(1 + pick as u64 % next.max(1));
+                    world.lost.insert(transfer);
+                    Some(Input::PeerLost { transfer })
+                }
                 _ => world.act(pick),
             };
             if let Some(input) = input {
@@ -284,7 +302,7 @@ proptest! {
             outputs(&mut agent).into_iter().for_each(|o| world.take(o));
         }
         prop_assert_eq!(agent.transfers(), 0);
-        prop_assert_eq!(agent.pages().of(PageState::Free), LIMITS.pages);
+        prop_assert_eq!(agent.pages().of(PageState::Free), PAGES);
         prop_assert_eq!(world.ended.len() as u64, next);
     }
 }
@@ -292,10 +310,16 @@ proptest! {
 /// The watcher, the fabric and the engine.
 #[derive(Default)]
 struct World {
-    opening: Vec<(TransferId, Arc<[PageIndex]>)>,
+    opening: Vec<(TransferId, Arc<[FlowId]>)>,
     engine: Vec<(TransferId, SequenceId)>,
     watches: Vec<TransferId>,
-    writing: Vec<TransferId>,
+    writing: Vec<(FlowId, TransferId)>,
+    /// Transfers with a flow that broke off.
+    broken: BTreeSet<TransferId>,
+    /// Transfers whose decode worker is lost.
+    lost: BTreeSet<TransferId>,
+    /// Broken ones that have ended: somebody may read their pages.
+    read: Vec<TransferId>,
     touched: std::collections::BTreeMap<TransferId, BTreeSet<PageIndex>>,
     ended: BTreeSet<TransferId>,
 }
@@ -304,7 +328,10 @@ impl World {
     fn take(&mut self, output: Output) {
         match output {
             Output::Open {
-                transfer, pages, ..
+                transfer,
+                pages,
+                flows,
+                ..
             } => {
                 let mine: BTreeSet<_> = pages.iter().copied().collect();
                 assert!(
@@ -312,22 +339,34 @@ impl World {
                     "nobody else's"
                 );
                 self.touched.insert(transfer, mine);
-                self.opening.push((transfer, pages));
+                self.opening.push((transfer, flows));
             }
             Output::Prefill {
                 transfer, sequence, ..
             } => self.engine.push((transfer, sequence)),
             Output::StopWatch { transfer } => self.watches.push(transfer),
             Output::Close { transfer } => assert!(self.touched.contains_key(&transfer)),
-            Output::End { transfer, .. } | Output::Refuse { transfer, .. } => {
+            Output::Refuse { transfer, .. } => assert!(self.ended.insert(transfer)),
+            Output::End { transfer, how } => {
                 assert!(self.ended.insert(transfer), "a transfer ends once");
-                assert!(!self.writing.contains(&transfer), "nothing is in flight");
+                let writing = self.writing.iter().any(|(_, t)| *t == transfer);
+                assert!(!writing, "nothing is in flight");
+                let engine = self.engine.iter().any(|(t, _)| *t == transfer);
+                assert!(!engine, "the engine let go");
+                let unsettled = matches!(how, TransferEnd::Unsettled(_));
+                assert_eq!(unsettled, self.broken.contains(&transfer));
+                if unsettled {
+                    self.read.push(transfer);
+                }
+            }
+            Output::Gone { transfer } => {
                 assert!(
-                    !self.engine.iter().any(|(t, _)| *t == transfer),
-                    "the engine let go"
+                    !self.read.contains(&transfer),
+                    "somebody may read its pages"
                 );
                 self.touched.remove(&transfer);
             }
+            Output::Fence { transfer } => assert!(self.read.contains(&transfer)),
             Output::Accept { .. } | Output::CancelSequence { .. } | Output::StopWrites { .. } => {}
         }
     }
@@ -338,6 +377,7 @@ impl World {
             !self.engine.is_empty(),
             !self.watches.is_empty(),
             !self.writing.is_empty(),
+            !self.read.is_empty(),
         ]
         .iter()
         .enumerate()
@@ -347,14 +387,15 @@ impl World {
         let pick = pick / 4;
         Some(match kind {
             0 => {
-                let (transfer, _) = self.opening.remove(pick % self.opening.len());
+                let (transfer, flows) = self.opening.remove(pick % self.opening.len());
                 if pick.is_multiple_of(4) {
                     return Some(Input::NotOpened {
                         transfer,
                         reason: "no way".into(),
                     });
                 }
-                self.writing.push(transfer);
+                let flows = flows.iter().map(|f| (*f, transfer));
+                self.writing.extend(flows);
                 Input::Opened { transfer }
             }
             1 => {
@@ -369,14 +410,25 @@ impl World {
             2 => Input::WatchStopped {
                 transfer: self.watches.remove(pick % self.watches.len()),
             },
-            _ => {
-                let transfer = self.writing.remove(pick % self.writing.len());
+            3 => {
+                let (flow, transfer) = self.writing.remove(pick % self.writing.len());
                 let complete = pick.is_multiple_of(2);
+                let settled = complete || pick.is_multiple_of(3);
+                if !settled {
+                    self.broken.insert(transfer);
+                }
                 Input::Drained {
-                    transfer,
+                    flow,
                     complete,
-                    settled: pick.is_multiple_of(3),
+                    settled,
                     error: None,
+                }
+            }
+            _ => {
+                let transfer = self.read.remove(pick % self.read.len());
+                match self.lost.contains(&transfer) {
+                    true => Input::Fenced { transfer },
+                    false => Input::PeerEnded { transfer },
                 }
             }
         })
@@ -393,7 +445,5 @@ fn a_stopping_worker_takes_nothing_new_and_ends_what_it_has() {
     };
     assert_eq!(tell(&mut agent, dispatch(2, 9)), [refused]);
     tell(&mut agent, PREFILLED);
-    let out = tell(&mut agent, drained(true));
-    let how = TransferEnd::Done;
-    assert_eq!(out, [Output::End { transfer: T, how }]);
+    assert_eq!(drain(&mut agent, true, true), end(TransferEnd::Done));
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tandem_core::arena::ArenaLayout;
+use tandem_core::layout::WorkerLayout;
 use tandem_core::{PageIndex, SequenceId};
 use tandem_text::{AnswerText, TextModel};
 
@@ -44,9 +44,9 @@ pub(super) enum Refusal {
 }
 
 /// What sequences must fit.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Limits {
-    pub(super) layout: ArenaLayout,
+    pub(super) layout: Arc<WorkerLayout>,
     pub(super) vocabulary: u32,
     pub(super) context: u32,
 }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::Sender;
 use super::EngineOptions;
 use super::sampling::{choose, log_probabilities};
 use super::sequence::{DecodeSequence, Limits, PrefillSequence, Refusal};
-use crate::forward::{Arena, Forward, SpanInput};
+use crate::forward::{Forward, SpanInput};
 use crate::{Command, EmbeddedModel, Event, Progress, StepItem, StepPlan, StepWatch, TokenLogprob};
 
 /// Nobody takes events any more.
@@ -52,7 +52,7 @@ impl Steps {
     ) -> Self {
         let description = model.describe();
         let limits = Limits {
-            layout: options.layout,
+            layout: Arc::clone(options.arenas.layout()),
             vocabulary: description.vocabulary,
             context: description.context_length,
         };
@@ -273,14 +273,11 @@ impl Steps {
                 logits: false,
             });
         let inputs: Vec<SpanInput<'_>> = decodes.chain(prefills).collect();
-        let arena = Arena {
-            memory: &self.options.memory,
-            layout: &self.options.layout,
-        };
+        let arenas = &self.options.arenas;
         let counted = !plan.prefills.is_empty();
         let (forward, progress, model) = (&mut self.forward, &self.progress, &self.model);
         self.pool.install(|| {
-            forward.run(&model.inner, arena, &inputs, || {
+            forward.run(&model.inner, arenas, &inputs, || {
                 if counted {
                     progress.bump();
                 }

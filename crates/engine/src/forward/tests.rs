@@ -1,6 +1,9 @@
 //! The same bits, however tokens are cut into steps.
 
+use tandem_core::arena::ArenaLayout;
 use tandem_core::geometry::KvDtype;
+use tandem_core::layout::WorkerLayout;
+use tandem_memory::HostMemory;
 
 use super::*;
 use crate::testing::TinyLlama;
@@ -57,8 +60,11 @@ fn compute(model: &EmbeddedModel, tokens: &[u32], way: Way) -> Outcome {
     let geometry = model.geometry();
     let per_sequence = geometry.pages_for(tokens.len()) as u32;
     let count = per_sequence * (way.others as u32 + 1);
-    let layout = ArenaLayout::new(geometry, count.next_multiple_of(7) + 1);
-    let memory = HostMemory::create("test", layout.bytes()).unwrap();
+    let pages = count.next_multiple_of(7) + 1;
+    let layout = WorkerLayout::tensor_parallel(geometry, pages, 1).unwrap();
+    let arenas = Arenas::create("test", layout.into()).unwrap();
+    let layout = arenas.layout().arena(0);
+    let memory = arenas.memory(0);
     // Garbage in pages must not matter: not-a-number shows wherever it does.
     memory.write(0, &vec![0xff; layout.bytes()]);
     let page = |i: u32| PageIndex(i * way.stride % layout.pages());
@@ -77,10 +83,6 @@ fn compute(model: &EmbeddedModel, tokens: &[u32], way: Way) -> Outcome {
         .num_threads(way.threads)
         .build()
         .unwrap();
-    let arena = Arena {
-        memory: &memory,
-        layout: &layout,
-    };
     let mut forward = Forward::default();
     let end = tokens.len() - 1;
     let mut steps: Vec<(usize, usize)> = (0..end)
@@ -109,7 +111,7 @@ fn compute(model: &EmbeddedModel, tokens: &[u32], way: Way) -> Outcome {
             logits: wanted,
         });
         let mut layers = 0;
-        pool.install(|| forward.run(&model.inner, arena, &inputs, || layers += 1));
+        pool.install(|| forward.run(&model.inner, &arenas, &inputs, || layers += 1));
         assert_eq!(layers, geometry.layers);
     }
     let logits = forward
@@ -118,7 +120,7 @@ fn compute(model: &EmbeddedModel, tokens: &[u32], way: Way) -> Outcome {
         .map(|x| x.to_bits())
         .collect();
     Outcome {
-        kv: read(&memory, &layout, &pages),
+        kv: read(memory, &layout, &pages),
         logits,
     }
 }
@@ -130,7 +132,7 @@ fn read(memory: &HostMemory, layout: &ArenaLayout, pages: &[PageIndex]) -> Vec<u
         for page in pages {
             let from = bytes.len();
             bytes.resize(from + size, 0);
-            memory.read(layout.offset(layer, *page), &mut bytes[from..]);
+            memory.read(layout.offset(layer, 0, *page), &mut bytes[from..]);
         }
     }
     bytes

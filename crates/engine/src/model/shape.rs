@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tandem_core::geometry::{KvDtype, KvGeometry};
+use tandem_core::geometry::{KvDtype, KvGeometry, KvKind, KvOrder};
 
 use super::error::LoadError;
 use crate::kernel::attention::Heads;
@@ -64,7 +64,7 @@ impl LlamaShape {
         }
     }
 
-    pub(crate) fn geometry(&self, page_tokens: u16, dtype: KvDtype) -> KvGeometry {
+    pub(crate) fn geometry(&self, page_tokens: u16, dtype: KvDtype, order: KvOrder) -> KvGeometry {
         let small = |size: usize| u16::try_from(size).expect("checked when the model was loaded");
         KvGeometry {
             layers: small(self.layers),
@@ -72,6 +72,8 @@ impl LlamaShape {
             head_dim: small(self.head_dim),
             page_tokens,
             dtype,
+            kind: KvKind::Heads,
+            order,
         }
     }
 

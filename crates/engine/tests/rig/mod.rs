@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use tandem_core::arena::ArenaLayout;
+use tandem_core::layout::WorkerLayout;
 use tandem_core::{PageIndex, SequenceId};
 use tandem_engine::{
-    Command, EmbeddedEngine, EmbeddedModel, Engine, EngineOptions, Event, FinishReason,
+    Arenas, Command, EmbeddedEngine, EmbeddedModel, Engine, EngineOptions, Event, FinishReason,
     ModelOptions, Sampling, StepPlan, StepWatch, StopConditions, TokenLogprob,
 };
-use tandem_memory::HostMemory;
 use tandem_text::TextModel;
 use tokio::sync::mpsc::{Receiver, channel};
 
@@ -67,19 +66,28 @@ pub(crate) struct Rig {
     pub(crate) engine: EmbeddedEngine,
     pub(crate) events: Receiver<Event>,
     pub(crate) plans: mpsc::Receiver<StepPlan>,
-    pub(crate) memory: Arc<HostMemory>,
-    pub(crate) layout: ArenaLayout,
+    pub(crate) arenas: Arenas,
     pub(crate) text: Arc<TextModel>,
     next: u64,
 }
 
 impl Rig {
     pub(crate) fn new(path: &Path, pages: u32, adjust: impl FnOnce(&mut EngineOptions)) -> Self {
-        let model = EmbeddedModel::load(path, ModelOptions::default()).unwrap();
+        Self::sharded(path, pages, (1, ModelOptions::default()), adjust)
+    }
+
+    /// With so many tensor-parallel ranks.
+    pub(crate) fn sharded(
+        path: &Path,
+        pages: u32,
+        (ranks, model): (u16, ModelOptions),
+        adjust: impl FnOnce(&mut EngineOptions),
+    ) -> Self {
+        let model = EmbeddedModel::load(path, model).unwrap();
         let text = Arc::new(TextModel::load(path).unwrap());
-        let layout = ArenaLayout::new(model.geometry(), pages);
-        let memory = Arc::new(HostMemory::create("test", layout.bytes()).unwrap());
-        let mut options = EngineOptions::new(layout, memory.clone(), text.clone());
+        let layout = WorkerLayout::tensor_parallel(model.geometry(), pages, ranks).unwrap();
+        let arenas = Arenas::create("test", Arc::new(layout)).unwrap();
+        let mut options = EngineOptions::new(arenas.clone(), text.clone());
         options.threads = 2;
         adjust(&mut options);
         let (sender, events) = channel(4096);
@@ -90,8 +98,7 @@ impl Rig {
             engine,
             events,
             plans,
-            memory,
-            layout,
+            arenas,
             text,
             next: 0,
         }
@@ -118,7 +125,10 @@ impl Rig {
     }
 
     pub(crate) fn pages_for(&self, first: u32, tokens: usize) -> Arc<[PageIndex]> {
-        Self::pages(first, self.layout.geometry().pages_for(tokens) as u32)
+        Self::pages(
+            first,
+            self.arenas.layout().geometry().pages_for(tokens) as u32,
+        )
     }
 
     pub(crate) fn prefill(&mut self, tokens: &[u32], pages: Arc<[PageIndex]>) {

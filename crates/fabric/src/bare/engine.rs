@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use tandem_core::TransferId;
+use tandem_core::FlowId;
 use tandem_core::immediate::{Immediate, SlotKey};
 use tandem_memory::HostMemory;
 
 use super::meeting::{self, Invitation};
 use super::{ARENA, BareError, BareReport, Load};
-use crate::driver::command::{RemoteRegion, Write};
+use crate::driver::command::{RegionKey, RemoteRegion, Write};
 use crate::error::FabricError;
 use crate::event::FabricEvent;
 use crate::handle::{Fabric, FabricEvents};
 
-const TRANSFER: TransferId = TransferId(1);
+const FLOW: FlowId = FlowId(1);
 
 fn open(load: &Load) -> Result<(Fabric, FabricEvents), BareError> {
     let memory = Arc::new(HostMemory::create("engine", ARENA)?);
@@ -25,25 +25,27 @@ fn open(load: &Load) -> Result<(Fabric, FabricEvents), BareError> {
     Ok(Fabric::open(load.options(), memory)?)
 }
 
-/// Sends one transfer through a [`crate::Pusher`], as the watcher does.
+/// Sends one flow through a [`crate::Pusher`], as the watcher does.
 pub fn engine_push(load: &Load, peer: &mut TcpStream) -> Result<BareReport, BareError> {
     let (fabric, mut events) = open(load)?;
     let invitation = Invitation::read(peer)?;
     let nonsense = || BareError::Run("no slot key".into());
     let key = SlotKey::from_bits(invitation.slot).ok_or_else(nonsense)?;
     let region = RemoteRegion {
-        base: invitation.base,
         len: ARENA as u64,
-        key: invitation.key,
+        keys: vec![RegionKey {
+            base: invitation.base,
+            key: invitation.key,
+        }],
     };
-    let outbox = block_on(fabric.open_outbox(&invitation.address))?;
-    block_on(fabric.open_transfer(TRANSFER, outbox, region))?;
+    let outbox = block_on(fabric.open_outbox(&[invitation.address]))?;
+    block_on(fabric.open_flow(FLOW, outbox, region))?;
     let pusher = fabric.pusher();
     let started = Instant::now();
     for i in 0..load.pieces {
         let offset = load.offset(i) as u64;
         let mut write = Write {
-            transfer: TRANSFER,
+            flow: FLOW,
             local_offset: offset,
             remote_offset: offset,
             len: load.piece as u32,
@@ -58,10 +60,10 @@ pub fn engine_push(load: &Load, peer: &mut TcpStream) -> Result<BareReport, Bare
             std::thread::sleep(Duration::from_micros(500));
         }
     }
-    block_on(fabric.seal(TRANSFER))?;
+    block_on(fabric.seal(FLOW))?;
     let end = loop {
         match events.blocking_recv() {
-            Some(FabricEvent::TransferEnded(end)) => break end,
+            Some(FabricEvent::FlowEnded(end)) => break end,
             Some(_) => {}
             None => return Err(FabricError::Closed.into()),
         }
@@ -76,15 +78,15 @@ pub fn engine_push(load: &Load, peer: &mut TcpStream) -> Result<BareReport, Bare
     Ok(load.report(elapsed))
 }
 
-/// Receives one transfer.
+/// Receives one flow.
 pub fn engine_receive(load: &Load, peer: &mut TcpStream) -> Result<(), BareError> {
     let (fabric, mut events) = open(load)?;
     let inbox = block_on(fabric.open_inbox())?;
-    let armed = block_on(fabric.arm(inbox.endpoint, load.pieces as u32));
+    let armed = block_on(fabric.arm(inbox.endpoint, load.pieces as u64));
     let armed = armed.map_err(|error| BareError::Run(error.to_string()))?;
-    let (base, key) = (fabric.info().base, fabric.info().key);
+    let RegionKey { base, key } = fabric.info().nics[0].name;
     Invitation {
-        address: inbox.address,
+        address: inbox.addresses.concat(),
         base,
         key,
         slot: armed.key.to_bits(),

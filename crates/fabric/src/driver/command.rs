@@ -2,7 +2,7 @@
 
 use tandem_core::immediate::Immediate;
 use tandem_core::ledger::Armed;
-use tandem_core::{EndpointId, TransferId};
+use tandem_core::{EndpointId, FlowId};
 use tokio::sync::oneshot::Sender;
 
 use crate::error::{ArmError, FabricError};
@@ -12,26 +12,34 @@ use crate::error::{ArmError, FabricError};
 pub struct Inbox {
     /// Names it here.
     pub endpoint: EndpointId,
-    /// Names it at the peer, for [`crate::Fabric::open_outbox`]: at most 512 bytes.
-    pub address: Vec<u8>,
+    /// Name it at the peer, for [`crate::Fabric::open_outbox`]: one for each NIC, at most 512 bytes
+    /// each.
+    pub addresses: Vec<Vec<u8>>,
 }
 
-/// Memory of a peer, as its [`crate::FabricInfo`] says.
+/// How one NIC names an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RemoteRegion {
-    /// Its `base`.
+pub struct RegionKey {
+    /// Address of the arena's first byte: virtual, or 0 where regions are addressed by offset.
     pub base: u64,
-    /// Its `len`, in bytes.
-    pub len: u64,
-    /// Its `key`.
+    /// The region's key.
     pub key: u64,
 }
 
-/// A write from the own arena into a transfer's remote region.
+/// Memory of a peer, as its [`crate::FabricInfo::region`] says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteRegion {
+    /// Its bytes.
+    pub len: u64,
+    /// How each of the peer's NICs names it, in the order of an inbox's addresses.
+    pub keys: Vec<RegionKey>,
+}
+
+/// A write from the own arena into a flow's remote region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write {
     /// What it belongs to.
-    pub transfer: TransferId,
+    pub flow: FlowId,
     /// Bytes from the start of the own arena.
     pub local_offset: u64,
     /// Bytes from the start of the remote region.
@@ -46,22 +54,22 @@ pub struct Write {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Push {
     Write(Write),
-    Seal(TransferId),
+    Seal(FlowId),
 }
 
 /// On the queue of rare things.
 #[derive(Debug)]
 pub(crate) enum Control {
     OpenInbox(Sender<Result<Inbox, FabricError>>),
-    OpenOutbox(Vec<u8>, Sender<Result<EndpointId, FabricError>>),
+    OpenOutbox(Vec<Vec<u8>>, Sender<Result<EndpointId, FabricError>>),
     Close(EndpointId, Option<Sender<Result<(), FabricError>>>),
-    Arm(EndpointId, u32, Sender<Result<Armed, ArmError>>),
-    OpenTransfer(
-        TransferId,
+    Arm(EndpointId, u64, Sender<Result<Armed, ArmError>>),
+    OpenFlow(
+        FlowId,
         EndpointId,
         RemoteRegion,
         Sender<Result<(), FabricError>>,
     ),
-    Stop(TransferId, Sender<()>),
+    Stop(FlowId, Sender<()>),
     Shutdown(Sender<()>),
 }

@@ -12,7 +12,7 @@ use crate::options::IdlePolicy;
 /// With a descriptor for everything: how long a wait may last although nothing wakes it, for what
 /// a provider might fail to announce.
 const QUIET_WAIT: Duration = Duration::from_millis(500);
-/// The same while transfers are outstanding.
+/// The same while flows are outstanding.
 const BUSY_WAIT: Duration = Duration::from_millis(10);
 /// Waits on descriptors that may end for nothing before they are believed no more.
 const FRUITLESS: u32 = 32;
@@ -27,7 +27,7 @@ pub(crate) struct Outstanding {
     /// Something must be tried again without a wake-up.
     pub(crate) retry: bool,
     /// Writes are in flight or awaited.
-    pub(crate) transfers: bool,
+    pub(crate) flows: bool,
     /// All endpoints can be waited for.
     pub(crate) descriptors: bool,
 }
@@ -84,13 +84,13 @@ impl Idle {
         if outstanding.descriptors && self.fruitless < FRUITLESS {
             return Rest::Watch(match outstanding {
                 Outstanding { retry: true, .. } => RETRY,
-                Outstanding { transfers, .. } if transfers => BUSY_WAIT,
+                Outstanding { flows, .. } if flows => BUSY_WAIT,
                 _ => QUIET_WAIT,
             });
         }
         let longest = match outstanding {
             Outstanding { retry: true, .. } => RETRY.min(self.policy.busy_sleep),
-            Outstanding { transfers, .. } if transfers => self.policy.busy_sleep,
+            Outstanding { flows, .. } if flows => self.policy.busy_sleep,
             _ => self.policy.idle_sleep,
         };
         Rest::Sleep((quiet / PART).max(self.policy.first_sleep).min(longest))
@@ -103,7 +103,7 @@ mod tests {
 
     const SOFTWARE: Outstanding = Outstanding {
         retry: false,
-        transfers: true,
+        flows: true,
         descriptors: false,
     };
 

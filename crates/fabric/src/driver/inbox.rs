@@ -8,6 +8,7 @@ use tandem_core::EndpointId;
 use tandem_core::immediate::{Immediate, SlotKey};
 use tandem_core::ledger::{Armed, Counted, InboundLedger};
 
+use super::disorder::Disorder;
 use super::outlet::Outlet;
 use crate::error::CallError;
 use crate::event::FabricEvent;
@@ -18,7 +19,9 @@ use crate::stats::FabricStats;
 /// One peer's way in.
 pub(crate) struct InboxState {
     pub(crate) id: EndpointId,
-    pub(crate) endpoint: Endpoint,
+    /// One for each NIC.
+    endpoints: Vec<Endpoint>,
+    immediates: Disorder<Immediate>,
     failed: bool,
 }
 
@@ -39,7 +42,7 @@ impl Slots {
     pub(crate) fn arm(
         &mut self,
         inbox: EndpointId,
-        expected: u32,
+        expected: u64,
     ) -> Result<Armed, tandem_core::ledger::NoSlot> {
         self.ledger.arm(inbox, expected)
     }
@@ -98,15 +101,40 @@ impl Slots {
 impl InboxState {
     pub(crate) fn open(
         id: EndpointId,
-        domain: &Rc<Domain>,
+        domains: &[Rc<Domain>],
         entries: usize,
+        disorder: Option<u64>,
     ) -> Result<Self, CallError> {
-        let endpoint = Endpoint::open(Rc::clone(domain), entries)?;
+        let endpoints = domains
+            .iter()
+            .map(|d| Endpoint::open(Rc::clone(d), entries));
         Ok(Self {
             id,
-            endpoint,
+            endpoints: endpoints.collect::<Result<_, _>>()?,
+            immediates: Disorder::new(disorder),
             failed: false,
         })
+    }
+
+    pub(crate) fn endpoints(&self) -> impl Iterator<Item = &Endpoint> {
+        self.endpoints.iter()
+    }
+
+    /// Whether an event is about one of its endpoints.
+    pub(crate) fn has(&self, about: *const std::ffi::c_void) -> bool {
+        self.endpoints.iter().any(|e| e.is(about))
+    }
+
+    /// Whether immediates are held back, for a test.
+    pub(crate) fn holds_back(&self) -> bool {
+        !self.immediates.is_empty()
+    }
+
+    /// Closes all endpoints; an error where one of them did not close.
+    pub(crate) fn close(self) -> Result<(), CallError> {
+        let closed = self.endpoints.into_iter().map(Endpoint::close);
+        // All of them, whatever the first one says.
+        closed.collect::<Vec<_>>().into_iter().collect()
     }
 
     /// Reads what has come. Returns whether anything had.
@@ -117,7 +145,28 @@ impl InboxState {
         outlet: &mut Outlet,
         stats: &FabricStats,
     ) -> bool {
-        match self.endpoint.read(entries) {
+        let mut any = false;
+        for nic in 0..self.endpoints.len() {
+            any |= self.read(nic, entries, outlet, stats);
+        }
+        self.immediates.turn();
+        while let Some(immediate) = self.immediates.pop() {
+            any = true;
+            if let Some(event) = slots.count(self.id, immediate, stats) {
+                outlet.push(event);
+            }
+        }
+        any
+    }
+
+    fn read(
+        &mut self,
+        nic: usize,
+        entries: &mut [sys::fi_cq_data_entry; BATCH],
+        outlet: &mut Outlet,
+        stats: &FabricStats,
+    ) -> bool {
+        match self.endpoints[nic].read(entries) {
             Read::Empty => false,
             Read::Entries(n) => {
                 // Of an entry only the flags and the data are used: `len` is 0 on some providers.
@@ -126,20 +175,16 @@ impl InboxState {
                         stats.unknown_contexts.add(1);
                         continue;
                     }
-                    let immediate = Immediate::from_bits(entry.data as u32);
-                    if let Some(event) = slots.count(self.id, immediate, stats) {
-                        outlet.push(event);
-                    }
+                    self.immediates
+                        .push(Immediate::from_bits(entry.data as u32));
                 }
                 true
             }
             Read::Error(error) => {
                 // Whatever its flags say, an error entry counts for nothing.
                 stats.foreign_errors.add(1);
-                self.fail(
-                    format!("an inbound write broke off: {}", error.text),
-                    outlet,
-                );
+                let error = format!("an inbound write broke off: {}", error.text);
+                self.fail(error, outlet);
                 true
             }
             Read::Broken(errno) => {

@@ -1,13 +1,15 @@
 //! Obeying commands.
 
 use tandem_core::ledger::Armed;
-use tandem_core::{EndpointId, TransferId};
+use tandem_core::{EndpointId, FlowId};
 
 use super::Driver;
 use super::command::{Control, Inbox, RemoteRegion};
 use super::inbox::InboxState;
 use super::outbox::OutboxState;
 use crate::error::{ArmError, FabricError};
+use crate::options::MAX_NICS;
+use crate::safe::endpoint::Endpoint;
 
 impl Driver {
     pub(super) fn obey(&mut self, command: Control) {
@@ -18,8 +20,8 @@ impl Driver {
                     let _ = self.close(inbox.endpoint);
                 }
             }
-            Control::OpenOutbox(address, reply) => {
-                let opened = self.open_outbox(&address);
+            Control::OpenOutbox(addresses, reply) => {
+                let opened = self.open_outbox(&addresses);
                 if let Err(Ok(endpoint)) = reply.send(opened) {
                     let _ = self.close(endpoint);
                 }
@@ -36,15 +38,15 @@ impl Driver {
                     self.release(armed);
                 }
             }
-            Control::OpenTransfer(transfer, outbox, region, reply) => {
-                let opened = self.open_transfer(transfer, outbox, region);
+            Control::OpenFlow(flow, outbox, region, reply) => {
+                let opened = self.open_flow(flow, outbox, region);
                 let ok = opened.is_ok();
                 if reply.send(opened).is_err() && ok {
-                    self.stop(transfer);
+                    self.stop(flow);
                 }
             }
-            Control::Stop(transfer, reply) => {
-                self.stop(transfer);
+            Control::Stop(flow, reply) => {
+                self.stop(flow);
                 let _ = reply.send(());
             }
             // Taken before.
@@ -59,35 +61,33 @@ impl Driver {
 
     fn open_inbox(&mut self) -> Result<Inbox, FabricError> {
         let id = self.next_endpoint();
-        let inbox = InboxState::open(id, &self.domain, self.options.completion_entries)?;
-        let address = inbox.endpoint.address()?;
+        let entries = self.options.completion_entries;
+        let inbox = InboxState::open(id, &self.domains, entries, self.options.disorder)?;
+        let addresses: Result<_, _> = inbox.endpoints().map(Endpoint::address).collect();
         self.inboxes.push(inbox);
         Ok(Inbox {
             endpoint: id,
-            address,
+            addresses: addresses?,
         })
     }
 
-    fn open_outbox(&mut self, address: &[u8]) -> Result<EndpointId, FabricError> {
-        if self.domain.is_shm && crate::shm::is_own(address) {
+    fn open_outbox(&mut self, addresses: &[Vec<u8>]) -> Result<EndpointId, FabricError> {
+        let shm = self.domains.iter().any(|d| d.is_shm);
+        if shm && addresses.iter().any(|a| crate::shm::is_own(a)) {
             return Err(FabricError::SameProcess);
         }
+        if addresses.is_empty() || addresses.len() > MAX_NICS {
+            return Err(FabricError::Nics(addresses.len()));
+        }
         let id = self.next_endpoint();
-        let outbox = OutboxState::open(
-            id,
-            &self.domain,
-            address,
-            self.window,
-            self.options.completion_entries,
-            self.options.post_timeout,
-        )?;
+        let outbox = OutboxState::open(id, &self.domains, addresses, self.window, &self.options)?;
         self.outboxes.push(outbox);
         Ok(id)
     }
 
     fn close(&mut self, id: EndpointId) -> Result<(), FabricError> {
         if let Some(at) = self.inboxes.iter().position(|i| i.id == id) {
-            return Ok(self.inboxes.swap_remove(at).endpoint.close()?);
+            return Ok(self.inboxes.swap_remove(at).close()?);
         }
         let at = self.outboxes.iter().position(|o| o.id == id);
         let at = at.ok_or(FabricError::UnknownEndpoint(id))?;
@@ -95,7 +95,7 @@ impl Driver {
         Ok(outboxes.swap_remove(at).close(entries, &mut books)?)
     }
 
-    fn arm(&mut self, inbox: EndpointId, expected: u32) -> Result<Armed, ArmError> {
+    fn arm(&mut self, inbox: EndpointId, expected: u64) -> Result<Armed, ArmError> {
         if expected == 0 {
             return Err(ArmError::Nothing);
         }
@@ -113,9 +113,9 @@ impl Driver {
         }
     }
 
-    fn open_transfer(
+    fn open_flow(
         &mut self,
-        transfer: TransferId,
+        flow: FlowId,
         outbox: EndpointId,
         region: RemoteRegion,
     ) -> Result<(), FabricError> {
@@ -127,22 +127,22 @@ impl Driver {
                 error: error.to_owned(),
             });
         }
-        if !self.transfers.addressable(&region) {
+        if region.keys.len() != found.remote_nics() || !self.flows.addressable(&region) {
             return Err(FabricError::Region);
         }
-        if !self.transfers.open(transfer, outbox, region) {
-            return Err(FabricError::TransferInUse(transfer));
+        if !self.flows.open(flow, outbox, region) {
+            return Err(FabricError::FlowInUse(flow));
         }
         Ok(())
     }
 
-    fn stop(&mut self, transfer: TransferId) {
-        let Some(id) = self.transfers.outbox(transfer) else {
+    fn stop(&mut self, flow: FlowId) {
+        let Some(id) = self.flows.outbox(flow) else {
             return;
         };
         let (outboxes, _, mut books) = self.outboxes();
         if let Some(outbox) = outboxes.iter_mut().find(|o| o.id == id) {
-            outbox.stop(transfer, None, &mut books);
+            outbox.stop(flow, None, &mut books);
         }
     }
 }

@@ -1,35 +1,40 @@
-//! The sending side of one peer session: a queue in order, a window of writes in flight.
+//! The sending side of one peer session: a queue in order, spread over the NICs of both sides, and a
+//! window of writes in flight for each of ours.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use libfabric_sys as sys;
-use tandem_core::{EndpointId, TransferId};
+use tandem_core::spread::{Spread, lanes};
+use tandem_core::{EndpointId, FlowId};
 
 use super::command::{Push, Write};
-use super::contexts::Contexts;
+use super::disorder::Disorder;
+use super::flows::Flows;
 use super::outlet::Outlet;
-use super::transfers::Transfers;
+use super::port::{Completion, Lane, Port};
 use crate::credit::Credits;
 use crate::error::{CallError, Errno};
-use crate::event::{FabricEvent, TransferEnded};
+use crate::event::{FabricEvent, FlowEnded};
+use crate::options::FabricOptions;
 use crate::safe::domain::Domain;
-use crate::safe::endpoint::{BATCH, Endpoint, RawWrite, Read};
-use crate::stats::FabricStats;
+use crate::safe::endpoint::{BATCH, Endpoint, Read};
+use crate::stats::{FabricStats, NicStats};
 
 /// What outboxes share.
 pub(crate) struct Books<'a> {
-    pub(crate) transfers: &'a mut Transfers,
+    pub(crate) flows: &'a mut Flows,
     pub(crate) outlet: &'a mut Outlet,
     pub(crate) stats: &'a FabricStats,
+    pub(crate) nics: &'a [NicStats],
     pub(crate) credits: &'a Credits,
 }
 
 impl Books<'_> {
-    fn ended(&mut self, ended: Option<TransferEnded>) {
+    fn ended(&mut self, ended: Option<FlowEnded>) {
         if let Some(ended) = ended {
-            self.outlet.push(FabricEvent::TransferEnded(ended));
+            self.outlet.push(FabricEvent::FlowEnded(ended));
         }
     }
 }
@@ -37,12 +42,15 @@ impl Books<'_> {
 /// One peer's way out.
 pub(crate) struct OutboxState {
     pub(crate) id: EndpointId,
-    endpoint: Endpoint,
-    peer: u64,
+    ports: Vec<Port>,
+    lanes: Vec<Lane>,
+    spread: Spread,
+    remote_nics: usize,
     queue: VecDeque<Push>,
     /// The ledger has counted the write at the head of the queue; the provider has not taken it.
     head_begun: bool,
-    contexts: Contexts<TransferId>,
+    /// For tests: shuffles writes that wait.
+    shuffle: Disorder<()>,
     blocked_since: Option<Instant>,
     post_timeout: Duration,
     failed: Option<String>,
@@ -51,29 +59,49 @@ pub(crate) struct OutboxState {
 impl OutboxState {
     pub(crate) fn open(
         id: EndpointId,
-        domain: &Rc<Domain>,
-        address: &[u8],
+        domains: &[Rc<Domain>],
+        addresses: &[Vec<u8>],
         window: usize,
-        entries: usize,
-        post_timeout: Duration,
+        options: &FabricOptions,
     ) -> Result<Self, CallError> {
-        let endpoint = Endpoint::open(Rc::clone(domain), entries)?;
-        let peer = endpoint.insert(address)?;
+        let (entries, disorder) = (options.completion_entries, options.disorder);
+        let ports = domains
+            .iter()
+            .map(|d| Port::open(d, window, entries, disorder));
+        let ports: Vec<Port> = ports.collect::<Result<_, _>>()?;
+        let lane = |(port, nic): (usize, usize)| {
+            let peer = ports[port].endpoint.insert(&addresses[nic])?;
+            Ok(Lane { port, peer, nic })
+        };
+        let pairs = lanes(ports.len(), addresses.len()).into_iter();
+        let lanes: Vec<Lane> = pairs.map(lane).collect::<Result<_, CallError>>()?;
         Ok(Self {
             id,
-            endpoint,
-            peer,
+            spread: Spread::new(lanes.len()),
+            ports,
+            lanes,
+            remote_nics: addresses.len(),
             queue: VecDeque::new(),
             head_begun: false,
-            contexts: Contexts::new(window),
+            shuffle: Disorder::new(disorder),
             blocked_since: None,
-            post_timeout,
+            post_timeout: options.post_timeout,
             failed: None,
         })
     }
 
-    pub(crate) fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
+    pub(crate) fn endpoints(&self) -> impl Iterator<Item = &Endpoint> {
+        self.ports.iter().map(|p| &p.endpoint)
+    }
+
+    /// Whether an event is about one of its endpoints.
+    pub(crate) fn has(&self, about: *const std::ffi::c_void) -> bool {
+        self.endpoints().any(|e| e.is(about))
+    }
+
+    /// NICs of the peer.
+    pub(crate) const fn remote_nics(&self) -> usize {
+        self.remote_nics
     }
 
     /// Why it is of no more use, if so.
@@ -81,67 +109,64 @@ impl OutboxState {
         self.failed.as_deref()
     }
 
-    /// Whether a write waits that the provider refuses for now.
+    /// Whether a write waits that the provider refuses for now, or a completion is held back.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.blocked_since.is_some()
+        self.blocked_since.is_some() || self.ports.iter().any(|p| !p.completions.is_empty())
     }
 
     /// Whether anything is in flight.
     pub(crate) fn is_busy(&self) -> bool {
-        self.contexts.in_flight() > 0 || !self.queue.is_empty()
+        !self.queue.is_empty() || self.ports.iter().any(|p| p.contexts.in_flight() > 0)
     }
 
-    /// Takes a write or a seal into the queue. A bad write fails its transfer instead.
+    /// Takes a write or a seal into the queue. A bad write fails its flow instead.
     pub(crate) fn accept(&mut self, push: Push, books: &mut Books<'_>) {
         match push {
-            Push::Seal(transfer) => books.transfers.seal_queued(transfer),
+            Push::Seal(flow) => books.flows.seal_queued(flow),
             Push::Write(write) => {
-                let fault = self
-                    .failed
-                    .clone()
-                    .or_else(|| books.transfers.fault(&write));
+                let fault = self.failed.clone().or_else(|| books.flows.fault(&write));
                 if let Some(fault) = fault {
-                    books.credits.give_back(write.transfer);
+                    books.credits.give_back(write.flow);
                     books.stats.writes_refused.add(1);
-                    self.stop(write.transfer, Some(&fault), books);
+                    self.stop(write.flow, Some(&fault), books);
                     return;
                 }
             }
         }
-        self.queue.push_back(push);
+        let place = match push {
+            Push::Write(_) => {
+                let sealed = self.queue.iter().rposition(|p| matches!(p, Push::Seal(_)));
+                let least = sealed.map_or(usize::from(self.head_begun), |at| at + 1);
+                self.shuffle.place(least, self.queue.len())
+            }
+            Push::Seal(_) => self.queue.len(),
+        };
+        self.queue.insert(place, push);
     }
 
-    /// Posts no more of a transfer. It ends when what is in flight has completed.
-    pub(crate) fn stop(
-        &mut self,
-        transfer: TransferId,
-        error: Option<&str>,
-        books: &mut Books<'_>,
-    ) {
-        if self.drop_queued(transfer, books) {
-            let ended = books.transfers.unpost(transfer);
+    /// Posts no more of a flow. It ends when what is in flight has completed.
+    pub(crate) fn stop(&mut self, flow: FlowId, error: Option<&str>, books: &mut Books<'_>) {
+        if self.drop_queued(flow, books) {
+            let ended = books.flows.unpost(flow);
             books.ended(ended);
         }
-        let ended = books.transfers.stop(transfer, error);
+        let ended = books.flows.stop(flow, error);
         books.ended(ended);
     }
 
-    /// Takes a transfer's writes and seal out of the queue. Returns whether its write at the head
+    /// Takes a flow's writes and seal out of the queue. Returns whether its write at the head
     /// had been counted.
-    fn drop_queued(&mut self, transfer: TransferId, books: &Books<'_>) -> bool {
-        let head = self
-            .queue
-            .front()
-            .is_some_and(|push| owner(push) == transfer);
+    fn drop_queued(&mut self, flow: FlowId, books: &Books<'_>) -> bool {
+        let head = self.queue.front().is_some_and(|push| owner(push) == flow);
         let begun = self.head_begun && head;
         if begun {
             self.head_begun = false;
             self.blocked_since = None;
         }
         self.queue.retain(|push| {
-            let keep = owner(push) != transfer;
+            let keep = owner(push) != flow;
             if !keep && matches!(push, Push::Write(_)) {
-                books.credits.give_back(transfer);
+                books.credits.give_back(flow);
             }
             keep
         });
@@ -163,43 +188,72 @@ impl OutboxState {
         entries: &mut [sys::fi_cq_data_entry; BATCH],
         books: &mut Books<'_>,
     ) -> bool {
-        match self.endpoint.read(entries) {
-            Read::Empty => return false,
+        let mut any = false;
+        for port in 0..self.ports.len() {
+            self.read(port, entries, books);
+            self.ports[port].completions.turn();
+            let now = Instant::now();
+            while let Some(Completion { context, error }) = self.ports[port].completions.pop() {
+                self.completed(port, context, now, error, books);
+                any = true;
+            }
+        }
+        if any {
+            self.blocked_since = None;
+        }
+        any
+    }
+
+    /// Takes what one port's queue has.
+    fn read(
+        &mut self,
+        port: usize,
+        entries: &mut [sys::fi_cq_data_entry; BATCH],
+        books: &mut Books<'_>,
+    ) {
+        let port = &mut self.ports[port];
+        match port.endpoint.read(entries) {
+            Read::Empty => {}
             Read::Entries(n) => {
-                let now = Instant::now();
+                port.refused = false;
                 for entry in &entries[..n] {
                     if entry.flags & u64::from(sys::FI_REMOTE_WRITE) != 0 {
                         // Somebody writes to an outbox: nothing is awaited here.
                         books.stats.immediates_stale.add(1);
                         continue;
                     }
-                    self.completed(entry.op_context, now, None, books);
+                    port.completions.push(Completion {
+                        context: entry.op_context,
+                        error: None,
+                    });
                 }
             }
             Read::Error(error) => {
+                port.refused = false;
                 if error.flags & u64::from(sys::FI_REMOTE_WRITE) != 0 {
                     books.stats.foreign_errors.add(1);
-                } else {
-                    self.completed(error.context, Instant::now(), Some(error.text), books);
+                    return;
                 }
+                port.completions.push(Completion {
+                    context: error.context,
+                    error: Some(error.text),
+                });
             }
             Read::Broken(errno) => {
                 self.fail(&format!("its completion queue is broken: {errno}"), books);
-                return false;
             }
         }
-        self.blocked_since = None;
-        true
     }
 
     fn completed(
         &mut self,
+        port: usize,
         context: *mut std::ffi::c_void,
         now: Instant,
         error: Option<String>,
         books: &mut Books<'_>,
     ) {
-        let Some(transfer) = self.contexts.give_back(context) else {
+        let Some(flow) = self.ports[port].contexts.give_back(context) else {
             let stats = books.stats;
             let counter = if error.is_some() {
                 &stats.foreign_errors
@@ -211,28 +265,31 @@ impl OutboxState {
         };
         if error.is_some() {
             books.stats.writes_failed.add(1);
-            if self.drop_queued(transfer, books) {
-                let ended = books.transfers.unpost(transfer);
+            if self.drop_queued(flow, books) {
+                let ended = books.flows.unpost(flow);
                 books.ended(ended);
             }
         } else {
             books.stats.writes_completed.add(1);
         }
-        let ended = books.transfers.completed(transfer, now, error);
+        let ended = books.flows.completed(flow, now, error);
         books.ended(ended);
     }
 
     fn post(&mut self, books: &mut Books<'_>) -> bool {
         let mut any = false;
+        for port in &mut self.ports {
+            port.refused = false;
+        }
         while let Some(push) = self.queue.front().copied() {
             match push {
-                Push::Seal(transfer) => {
+                Push::Seal(flow) => {
                     self.queue.pop_front();
-                    let ended = books.transfers.seal(transfer);
+                    let ended = books.flows.seal(flow);
                     books.ended(ended);
                 }
                 Push::Write(write) => {
-                    if self.contexts.is_full() || !self.post_head(write, books) {
+                    if !self.post_head(write, books) {
                         break;
                     }
                 }
@@ -244,54 +301,52 @@ impl OutboxState {
 
     /// Posts the write at the head of the queue. Returns false where it has to wait.
     fn post_head(&mut self, write: Write, books: &mut Books<'_>) -> bool {
-        let region = if self.head_begun {
-            books.transfers.region(write.transfer)
-        } else {
-            books.transfers.begin(&write).ok()
-        };
-        let Some(region) = region else {
+        if !self.head_begun && books.flows.begin(&write).is_err() {
             // Stopped since it was queued.
             self.queue.pop_front();
-            books.credits.give_back(write.transfer);
+            books.credits.give_back(write.flow);
             books.stats.writes_refused.add(1);
             return true;
-        };
-        self.head_begun = true;
-        let Some(context) = self.contexts.take(write.transfer) else {
-            return false;
-        };
-        let raw = RawWrite {
-            local_offset: write.local_offset as usize,
-            len: write.len as usize,
-            peer: self.peer,
-            address: region.base + write.remote_offset,
-            key: region.key,
-            immediate: write.immediate.to_bits(),
-            context,
-        };
-        // SAFETY: `accept` checked both ranges (`Transfers::fault`); the context is a cell of this
-        // outbox, which outlives the endpoint.
-        let posted = unsafe { self.endpoint.write(&raw) };
-        if posted.is_err() {
-            self.contexts.give_back(context);
         }
-        match posted {
-            Ok(()) => self.head_posted(&write, books),
-            Err(Errno::AGAIN) => return self.blocked(books),
-            Err(errno) => {
-                let error = format!("fi_writemsg: {errno}");
-                self.stop(write.transfer, Some(&error), books);
+        self.head_begun = true;
+        loop {
+            let has_room = |lane: usize| self.ports[self.lanes[lane].port].has_room();
+            let Some(chosen) = self.spread.choose(has_room) else {
+                let refused = self.ports.iter().any(|p| p.refused);
+                return refused && self.blocked(books);
+            };
+            let lane = self.lanes[chosen];
+            let Some(place) = books.flows.place(write.flow, lane.nic) else {
+                let error = "a flow lost its region";
+                self.stop(write.flow, Some(error), books);
+                return true;
+            };
+            let port = &mut self.ports[lane.port];
+            // SAFETY: `accept` checked both ranges (`Flows::fault`).
+            match unsafe { port.post(lane, &write, place) } {
+                Ok(()) => {
+                    self.spread.gave(chosen, write.len);
+                    books.nics[lane.port].writes.add(1);
+                    books.nics[lane.port].bytes.add(u64::from(write.len));
+                    self.head_posted(&write, books);
+                    return true;
+                }
+                Err(Errno::AGAIN) => port.refused = true,
+                Err(errno) => {
+                    let error = format!("fi_writemsg: {errno}");
+                    self.stop(write.flow, Some(&error), books);
+                    return true;
+                }
             }
         }
-        true
     }
 
     fn head_posted(&mut self, write: &Write, books: &mut Books<'_>) {
         self.queue.pop_front();
         self.head_begun = false;
         self.blocked_since = None;
-        books.credits.give_back(write.transfer);
-        books.transfers.posted(write.transfer, write.len);
+        books.credits.give_back(write.flow);
+        books.flows.posted(write.flow, write.len);
         books.stats.writes_posted.add(1);
         books.stats.bytes_posted.add(u64::from(write.len));
     }
@@ -308,7 +363,7 @@ impl OutboxState {
         false
     }
 
-    /// Of no more use: queued writes are dropped and their transfers stopped.
+    /// Of no more use: queued writes are dropped and their flows stopped.
     pub(crate) fn fail(&mut self, error: &str, books: &mut Books<'_>) {
         if self.failed.is_some() {
             return;
@@ -319,12 +374,12 @@ impl OutboxState {
             error: error.to_owned(),
         };
         books.outlet.push(event);
-        while let Some(transfer) = self.queue.front().map(owner) {
-            self.stop(transfer, Some(error), books);
+        while let Some(flow) = self.queue.front().map(owner) {
+            self.stop(flow, Some(error), books);
         }
     }
 
-    /// Closes the endpoint; ends its transfers.
+    /// Closes the endpoint; ends its flows.
     pub(crate) fn close(
         mut self,
         entries: &mut [sys::fi_cq_data_entry; BATCH],
@@ -332,26 +387,28 @@ impl OutboxState {
     ) -> Result<(), CallError> {
         // What completed before the close completed well.
         while self.complete(entries, books) {}
-        for push in self.queue.drain(..) {
-            if let Push::Write(write) = push {
-                books.credits.give_back(write.transfer);
+        for port in 0..self.ports.len() {
+            let held: Vec<Completion> = self.ports[port].completions.drain().collect();
+            for Completion { context, error } in held {
+                self.completed(port, context, Instant::now(), error, books);
             }
         }
-        let closed = self.endpoint.close();
-        if closed.is_err() {
-            // The provider may still write into the cells.
-            std::mem::forget(self.contexts);
+        for push in self.queue.drain(..) {
+            if let Push::Write(write) = push {
+                books.credits.give_back(write.flow);
+            }
         }
-        for ended in books.transfers.endpoint_closed(self.id) {
+        let closed: Vec<_> = self.ports.drain(..).map(Port::close).collect();
+        for ended in books.flows.endpoint_closed(self.id) {
             books.ended(Some(ended));
         }
-        closed
+        closed.into_iter().collect()
     }
 }
 
-fn owner(push: &Push) -> TransferId {
+fn owner(push: &Push) -> FlowId {
     match push {
-        Push::Write(write) => write.transfer,
-        Push::Seal(transfer) => *transfer,
+        Push::Write(write) => write.flow,
+        Push::Seal(flow) => *flow,
     }
 }

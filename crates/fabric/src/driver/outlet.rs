@@ -8,7 +8,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use crate::event::FabricEvent;
 
 /// A bounded queue with a stash behind it. Each live object makes at most a fixed number of events
-/// (two per armed slot, one per transfer, one per endpoint), which bounds the stash.
+/// (two per armed slot, one per flow, one per endpoint), which bounds the stash.
 pub(crate) struct Outlet {
     queue: mpsc::Sender<FabricEvent>,
     stash: VecDeque<FabricEvent>,

@@ -244,6 +244,11 @@ impl Endpoint {
         self.wait.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
+    /// Whether it belongs to this domain.
+    pub(crate) fn is_of(&self, domain: &Rc<Domain>) -> bool {
+        Rc::ptr_eq(&self.domain, domain)
+    }
+
     /// Whether an event is about this endpoint.
     pub(crate) fn is(&self, about: *const c_void) -> bool {
         std::ptr::eq(self.endpoint.cast(), about)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tandem_core::{EndpointId, TransferId};
+use tandem_core::{EndpointId, FlowId};
 use tandem_fabric::{FabricError, Immediate, Pusher, SlotKey};
 
 use crate::pair::{LONG, Pair, pattern, post, same_place, until};
@@ -12,7 +12,7 @@ use crate::pair::{LONG, Pair, pattern, post, same_place, until};
 crate::on_every_provider!(
     nothing_lands_behind_a_closed_inbox,
     closing_an_inbox_disturbs_no_other_peer,
-    closing_an_outbox_ends_its_transfers,
+    closing_an_outbox_ends_its_flows,
     a_session_can_be_opened_again,
     a_hundred_sessions_in_one_domain,
 );
@@ -27,13 +27,13 @@ struct Stream {
 }
 
 impl Stream {
-    fn start(pusher: Pusher, transfer: TransferId, imm: Immediate) -> Self {
+    fn start(pusher: Pusher, flow: FlowId, imm: Immediate) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let pieces = (ARENA as u64 / 2) / u64::from(PIECE);
         let thread = std::thread::spawn(move || {
             for i in 0.. {
-                let write = same_place(transfer, (i % pieces) * u64::from(PIECE), PIECE, imm);
+                let write = same_place(flow, (i % pieces) * u64::from(PIECE), PIECE, imm);
                 while pusher.post(write).is_err() && !stopped.load(Ordering::Relaxed) {
                     std::thread::sleep(Duration::from_micros(100));
                 }
@@ -59,13 +59,13 @@ impl Drop for Stream {
 }
 
 /// A stream at full rate into an inbox, its immediates counted by the stale ones.
-async fn streaming(pair: &Pair) -> (TransferId, Stream) {
+async fn streaming(pair: &Pair) -> (FlowId, Stream) {
     pair.from.memory.write(0, &vec![0x11; ARENA]);
-    let transfer = pair.transfer(77).await;
+    let flow = pair.flow(77).await;
     let imm = Immediate::new(SlotKey::new(0, 0), 1);
-    let stream = Stream::start(pair.from.fabric.pusher(), transfer, imm);
+    let stream = Stream::start(pair.from.fabric.pusher(), flow, imm);
     until(|| pair.into.immediates().1 > 40).await;
-    (transfer, stream)
+    (flow, stream)
 }
 
 async fn nothing_lands_behind_a_closed_inbox(provider: &str) {
@@ -90,16 +90,21 @@ async fn nothing_lands_behind_a_closed_inbox(provider: &str) {
 async fn closing_an_inbox_disturbs_no_other_peer(provider: &str) {
     let mut pair = Pair::open(provider, ARENA).await;
     let inbox = pair.into.open_inbox().await;
-    let outbox = pair.from.fabric.open_outbox(&inbox.address).await.unwrap();
+    let outbox = pair
+        .from
+        .fabric
+        .open_outbox(&inbox.addresses)
+        .await
+        .unwrap();
     let (_, stream) = streaming(&pair).await;
     let half = ARENA / 2;
     let bytes = pattern(3, half);
     pair.from.memory.write(half, &bytes);
     let armed = pair.into.arm(inbox.endpoint, 64).await;
-    let transfer = TransferId(78);
+    let flow = FlowId(78);
     pair.from
         .fabric
-        .open_transfer(transfer, outbox, pair.into.region())
+        .open_flow(flow, outbox, pair.into.region())
         .await
         .unwrap();
     let pusher = pair.from.fabric.pusher();
@@ -110,39 +115,30 @@ async fn closing_an_inbox_disturbs_no_other_peer(provider: &str) {
         let offset = half as u64 + i * u64::from(PIECE);
         post(
             &pusher,
-            same_place(transfer, offset, PIECE, Immediate::new(armed.key, 1)),
+            same_place(flow, offset, PIECE, Immediate::new(armed.key, 1)),
         )
         .await;
     }
-    pusher.seal(transfer).unwrap();
+    pusher.seal(flow).unwrap();
     pair.into.full(armed).await;
     assert!(pair.into.holds_pattern(3, half, half));
     drop(stream);
     pair.from.fabric.close(pair.outbox).await.unwrap();
-    let mut ends = [
-        pair.from.transfer_ended().await,
-        pair.from.transfer_ended().await,
-    ];
-    ends.sort_by_key(|end| end.ended.transfer);
+    let mut ends = [pair.from.flow_ended().await, pair.from.flow_ended().await];
+    ends.sort_by_key(|end| end.ended.flow);
     assert!(!ends[0].ended.complete && !ends[0].settled, "{ends:?}");
     assert!(ends[1].ended.complete && ends[1].settled, "{ends:?}");
 }
 
-async fn closing_an_outbox_ends_its_transfers(provider: &str) {
+async fn closing_an_outbox_ends_its_flows(provider: &str) {
     let mut pair = Pair::open(provider, ARENA).await;
-    let (transfer, stream) = streaming(&pair).await;
-    let idle = pair.transfer(5).await;
+    let (flow, stream) = streaming(&pair).await;
+    let idle = pair.flow(5).await;
     pair.from.fabric.close(pair.outbox).await.unwrap();
     drop(stream);
-    let mut ended = [
-        pair.from.transfer_ended().await,
-        pair.from.transfer_ended().await,
-    ];
-    ended.sort_by_key(|end| end.ended.transfer);
-    assert_eq!(
-        ended.each_ref().map(|end| end.ended.transfer),
-        [idle, transfer]
-    );
+    let mut ended = [pair.from.flow_ended().await, pair.from.flow_ended().await];
+    ended.sort_by_key(|end| end.ended.flow);
+    assert_eq!(ended.each_ref().map(|end| end.ended.flow), [idle, flow]);
     assert!(ended[0].settled && !ended[0].ended.complete);
     assert!(!ended[1].ended.complete);
     let gone = pair.from.fabric.close(pair.outbox).await;
@@ -153,16 +149,16 @@ async fn a_session_can_be_opened_again(provider: &str) {
     let mut pair = Pair::open(provider, 1 << 20).await;
     for round in 0..10 {
         let armed = pair.into.arm(pair.inbox.endpoint, 1).await;
-        let transfer = pair.transfer(round).await;
+        let flow = pair.flow(round).await;
         let pusher = pair.from.fabric.pusher();
         post(
             &pusher,
-            same_place(transfer, 0, 8192, Immediate::new(armed.key, 1)),
+            same_place(flow, 0, 8192, Immediate::new(armed.key, 1)),
         )
         .await;
-        pusher.seal(transfer).unwrap();
+        pusher.seal(flow).unwrap();
         pair.into.full(armed).await;
-        assert!(pair.from.transfer_ended().await.ended.complete);
+        assert!(pair.from.flow_ended().await.ended.complete);
         pair.into.release(armed).await;
         pair.into.close(pair.inbox.endpoint).await;
         pair.from.fabric.close(pair.outbox).await.unwrap();
@@ -170,7 +166,7 @@ async fn a_session_can_be_opened_again(provider: &str) {
         pair.outbox = pair
             .from
             .fabric
-            .open_outbox(&pair.inbox.address)
+            .open_outbox(&pair.inbox.addresses)
             .await
             .unwrap();
     }
@@ -181,29 +177,34 @@ async fn a_hundred_sessions_in_one_domain(provider: &str) {
     let mut sessions: Vec<(EndpointId, EndpointId)> = Vec::new();
     for _ in 0..100 {
         let inbox = pair.into.open_inbox().await;
-        let outbox = pair.from.fabric.open_outbox(&inbox.address).await.unwrap();
+        let outbox = pair
+            .from
+            .fabric
+            .open_outbox(&inbox.addresses)
+            .await
+            .unwrap();
         sessions.push((inbox.endpoint, outbox));
     }
     let pusher = pair.from.fabric.pusher();
     for (i, (inbox, outbox)) in (0..).zip(&sessions) {
         let armed = pair.into.arm(*inbox, 1).await;
-        let transfer = TransferId(i);
+        let flow = FlowId(i);
         pair.from
             .fabric
-            .open_transfer(transfer, *outbox, pair.into.region())
+            .open_flow(flow, *outbox, pair.into.region())
             .await
             .unwrap();
         post(
             &pusher,
-            same_place(transfer, 0, 8192, Immediate::new(armed.key, 1)),
+            same_place(flow, 0, 8192, Immediate::new(armed.key, 1)),
         )
         .await;
-        pusher.seal(transfer).unwrap();
+        pusher.seal(flow).unwrap();
     }
     let started = std::time::Instant::now();
     for _ in &sessions {
         pair.into.event().await;
-        assert!(pair.from.transfer_ended().await.ended.complete);
+        assert!(pair.from.flow_ended().await.ended.complete);
     }
     assert!(started.elapsed() < LONG);
     pair.from.fabric.shutdown().await.unwrap();

@@ -1,4 +1,4 @@
-//! Transfers over libfabric's software providers: both sides in this process on tcp, in two on
+//! Flows over libfabric's software providers: both sides in this process on tcp, in two on
 //! shm.
 //!
 //! One binary, so that it links once. Needs libfabric1: a provider that is missing fails.
@@ -9,11 +9,12 @@
 
 mod child;
 mod fences;
+mod flows;
+mod nics;
 mod opening;
 mod pair;
 mod processes;
 mod remote;
-mod transfers;
 
 /// Runs scenarios on every software provider that Tandem supports.
 macro_rules! on_every_provider {

@@ -26,7 +26,7 @@ fn tcp_is_opened_by_default_and_described() {
         "{info:?}"
     );
     assert_eq!(
-        (info.len, info.domain.as_str()),
+        (info.len, info.nics[0].domain.as_str()),
         (1 << 20, "lo"),
         "{info:?}"
     );

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tandem_core::{EndpointId, TransferId};
+use tandem_core::{EndpointId, FlowId};
 use tandem_fabric::{
-    Fabric, FabricEvent, FabricEvents, FabricOptions, Immediate, Inbox, Pusher, RemoteRegion,
-    TransferEnded, Write,
+    Fabric, FabricEvent, FabricEvents, FabricOptions, FlowEnded, Immediate, Inbox, Pusher,
+    RemoteRegion, Write,
 };
 use tandem_memory::HostMemory;
 
@@ -41,12 +41,7 @@ impl Side {
     }
 
     pub(crate) fn region(&self) -> RemoteRegion {
-        let info = self.fabric.info();
-        RemoteRegion {
-            base: info.base,
-            len: info.len,
-            key: info.key,
-        }
+        self.fabric.info().region()
     }
 
     pub(crate) async fn event(&mut self) -> FabricEvent {
@@ -54,10 +49,10 @@ impl Side {
         event.expect("the fabric's thread lives")
     }
 
-    pub(crate) async fn transfer_ended(&mut self) -> TransferEnded {
+    pub(crate) async fn flow_ended(&mut self) -> FlowEnded {
         loop {
             match self.event().await {
-                FabricEvent::TransferEnded(ended) => return ended,
+                FabricEvent::FlowEnded(ended) => return ended,
                 FabricEvent::EndpointFailed { .. } => {}
                 other => panic!("{other:?}"),
             }
@@ -78,11 +73,16 @@ impl Pair {
         Self::with(options(provider), bytes).await
     }
 
-    pub(crate) async fn with(options: FabricOptions, bytes: usize) -> Self {
-        let into = Receiver::open(&options.provider, bytes);
-        let from = Side::open(options, bytes);
+    /// With as many NICs on either side.
+    pub(crate) async fn with_nics(provider: &str, bytes: usize, nics: (usize, usize)) -> Self {
+        let with = |nics| FabricOptions {
+            nics: vec![None; nics],
+            ..options(provider)
+        };
+        let into = Receiver::open(&with(nics.1), bytes);
+        let from = Side::open(with(nics.0), bytes);
         let inbox = into.open_inbox().await;
-        let outbox = from.fabric.open_outbox(&inbox.address).await.unwrap();
+        let outbox = from.fabric.open_outbox(&inbox.addresses).await.unwrap();
         Self {
             from,
             into,
@@ -91,11 +91,24 @@ impl Pair {
         }
     }
 
-    pub(crate) async fn transfer(&self, id: u64) -> TransferId {
-        let id = TransferId(id);
+    pub(crate) async fn with(options: FabricOptions, bytes: usize) -> Self {
+        let into = Receiver::open(&options, bytes);
+        let from = Side::open(options, bytes);
+        let inbox = into.open_inbox().await;
+        let outbox = from.fabric.open_outbox(&inbox.addresses).await.unwrap();
+        Self {
+            from,
+            into,
+            inbox,
+            outbox,
+        }
+    }
+
+    pub(crate) async fn flow(&self, id: u64) -> FlowId {
+        let id = FlowId(id);
         self.from
             .fabric
-            .open_transfer(id, self.outbox, self.into.region())
+            .open_flow(id, self.outbox, self.into.region())
             .await
             .unwrap();
         id
@@ -120,9 +133,9 @@ pub(crate) async fn post(pusher: &Pusher, write: Write) {
 }
 
 /// A write from an offset to the same offset.
-pub(crate) fn same_place(transfer: TransferId, offset: u64, len: u32, imm: Immediate) -> Write {
+pub(crate) fn same_place(flow: FlowId, offset: u64, len: u32, imm: Immediate) -> Write {
     Write {
-        transfer,
+        flow,
         local_offset: offset,
         remote_offset: offset,
         len,

@@ -3,13 +3,14 @@
 use std::sync::Mutex;
 
 use tandem_core::EndpointId;
-use tandem_fabric::{Armed, FabricEvent, Inbox, RemoteRegion, SlotKey};
+use tandem_fabric::{Armed, FabricEvent, FabricOptions, Inbox, RegionKey, RemoteRegion, SlotKey};
 
 use crate::child::{Process, hear, say};
 use crate::pair::{Side, bytes_of, options, pattern};
 
 const PROVIDER: &str = "TANDEM_FABRIC_TEST_PROVIDER";
 const BYTES: &str = "TANDEM_FABRIC_TEST_BYTES";
+const NICS: &str = "TANDEM_FABRIC_TEST_NICS";
 
 /// The receiving side of a pair.
 pub(crate) enum Receiver {
@@ -31,6 +32,36 @@ pub(crate) fn unhex(text: &str) -> Vec<u8> {
         .collect()
 }
 
+pub(crate) fn hex_all(addresses: &[Vec<u8>]) -> String {
+    let each: Vec<String> = addresses.iter().map(|a| hex(a)).collect();
+    each.join(",")
+}
+
+pub(crate) fn unhex_all(text: &str) -> Vec<Vec<u8>> {
+    text.split(',').map(unhex).collect()
+}
+
+/// `LEN BASE KEY BASE KEY …`
+pub(crate) fn write_region(region: &RemoteRegion) -> String {
+    let mut text = region.len.to_string();
+    for name in &region.keys {
+        text += &format!(" {} {}", name.base, name.key);
+    }
+    text
+}
+
+pub(crate) fn read_region(text: &str) -> RemoteRegion {
+    let n = numbers(text);
+    let name = |pair: &[u64]| RegionKey {
+        base: pair[0],
+        key: pair[1],
+    };
+    RemoteRegion {
+        len: n[0],
+        keys: n[1..].chunks(2).map(name).collect(),
+    }
+}
+
 fn numbers(line: &str) -> Vec<u64> {
     line.split(' ')
         .filter_map(|word| word.parse().ok())
@@ -38,25 +69,24 @@ fn numbers(line: &str) -> Vec<u64> {
 }
 
 impl Receiver {
-    pub(crate) fn open(provider: &str, bytes: usize) -> Self {
-        if provider == "shm" {
-            Self::start(provider, bytes)
+    pub(crate) fn open(options: &FabricOptions, bytes: usize) -> Self {
+        if options.provider == "shm" {
+            Self::start(options, bytes)
         } else {
-            Self::Here(Box::new(Side::open(options(provider), bytes)))
+            Self::Here(Box::new(Side::open(options.clone(), bytes)))
         }
     }
 
     /// In a process of its own.
-    pub(crate) fn start(provider: &str, bytes: usize) -> Self {
-        let bytes = bytes.to_string();
-        let variables = [(PROVIDER, provider), (BYTES, bytes.as_str())];
+    pub(crate) fn start(options: &FabricOptions, bytes: usize) -> Self {
+        let (bytes, nics) = (bytes.to_string(), options.nics.len().to_string());
+        let variables = [
+            (PROVIDER, options.provider.as_str()),
+            (BYTES, bytes.as_str()),
+            (NICS, nics.as_str()),
+        ];
         let mut process = Process::start("receive", &variables);
-        let region = numbers(&process.line());
-        let region = RemoteRegion {
-            base: region[0],
-            len: region[1],
-            key: region[2],
-        };
+        let region = read_region(&process.line());
         Self::There {
             process: Mutex::new(process),
             region,
@@ -66,7 +96,7 @@ impl Receiver {
     pub(crate) fn region(&self) -> RemoteRegion {
         match self {
             Self::Here(side) => side.region(),
-            Self::There { region, .. } => *region,
+            Self::There { region, .. } => region.clone(),
         }
     }
 
@@ -96,11 +126,11 @@ impl Receiver {
         let (id, address) = answer.split_once(' ').unwrap();
         Inbox {
             endpoint: EndpointId(id.parse().unwrap()),
-            address: unhex(address),
+            addresses: unhex_all(address),
         }
     }
 
-    pub(crate) async fn arm(&self, inbox: EndpointId, expected: u32) -> Armed {
+    pub(crate) async fn arm(&self, inbox: EndpointId, expected: u64) -> Armed {
         if let Self::Here(side) = self {
             return side.fabric.arm(inbox, expected).await.unwrap();
         }
@@ -195,14 +225,18 @@ fn describe(event: &FabricEvent) -> String {
 pub(crate) fn receive() {
     let provider = std::env::var(PROVIDER).unwrap();
     let bytes = std::env::var(BYTES).unwrap().parse().unwrap();
+    let nics = std::env::var(NICS).unwrap().parse().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     runtime.block_on(async {
-        let mut receiver = Receiver::Here(Box::new(Side::open(options(&provider), bytes)));
-        let region = receiver.region();
-        say(&format!("{} {} {}", region.base, region.len, region.key));
+        let options = FabricOptions {
+            nics: vec![None; nics],
+            ..options(&provider)
+        };
+        let mut receiver = Receiver::Here(Box::new(Side::open(options, bytes)));
+        say(&write_region(&receiver.region()));
         loop {
             let question = hear();
             if question.is_empty() {
@@ -221,10 +255,10 @@ async fn obey(receiver: &mut Receiver, question: &str) -> String {
     match question.split(' ').next().unwrap() {
         "inbox" => {
             let inbox = receiver.open_inbox().await;
-            format!("{} {}", inbox.endpoint.0, hex(&inbox.address))
+            format!("{} {}", inbox.endpoint.0, hex_all(&inbox.addresses))
         }
         "arm" => {
-            let armed = receiver.arm(EndpointId(n[0]), n[1] as u32).await;
+            let armed = receiver.arm(EndpointId(n[0]), n[1]).await;
             armed.key.to_bits().to_string()
         }
         "release" => {

@@ -90,8 +90,10 @@ impl DecodeAgent {
         let Some(request) = self.requests.remove(&id) else {
             return;
         };
-        if let Some(armed) = request.armed {
-            self.outputs.push_back(Output::ReleaseSlot { armed });
+        for (shard, armed) in (0..).zip(request.armed) {
+            if let Some(armed) = armed {
+                self.outputs.push_back(Output::ReleaseSlot { shard, armed });
+            }
         }
         match request.pages {
             Pages::Active(lease) => self.pool.free_active(lease),

@@ -11,17 +11,26 @@ use crate::ledger::InboundLedger;
 /// Everybody around the agent, and what each of them may still do.
 #[derive(Default)]
 struct World {
-    ledger: Option<InboundLedger>,
-    arming: Vec<(RequestId, u32)>,
+    /// One for each shard.
+    ledgers: Vec<InboundLedger>,
+    arming: Vec<(RequestId, Arc<[u64]>)>,
     /// Pages that somebody outside may still write, by request.
-    writers: BTreeMap<RequestId, (Peer, Armed, BTreeSet<PageIndex>)>,
+    writers: BTreeMap<RequestId, Writing>,
     /// Sequences that the engine holds, ready or not.
     engine: BTreeMap<SequenceId, (RequestId, Which, BTreeSet<PageIndex>, bool)>,
     fences: Vec<Peer>,
-    slots: BTreeSet<SlotKey>,
+    slots: BTreeSet<(u16, SlotKey)>,
     gone: BTreeSet<RequestId>,
     ended: BTreeMap<RequestId, u32>,
     asked: BTreeSet<RequestId>,
+}
+
+/// Somebody who may still write.
+struct Writing {
+    peer: Peer,
+    pages: BTreeSet<PageIndex>,
+    /// Shards whose last piece has not arrived.
+    shards: Vec<u16>,
 }
 
 impl World {
@@ -36,7 +45,7 @@ impl World {
                 pages,
             } => {
                 let pages: BTreeSet<_> = pages.iter().copied().collect();
-                let foreign = self.writers.values().all(|(_, _, w)| w.is_disjoint(&pages))
+                let foreign = self.writers.values().all(|w| w.pages.is_disjoint(&pages))
                     && self
                         .engine
                         .values()
@@ -60,11 +69,16 @@ impl World {
             Output::Dispatch {
                 request,
                 peer,
-                armed,
                 pages,
+                armed,
             } => {
-                let pages = pages.iter().copied().collect();
-                self.writers.insert(request, (peer, armed, pages));
+                assert_eq!(armed.len(), 2);
+                let writing = Writing {
+                    peer,
+                    pages: pages.iter().copied().collect(),
+                    shards: vec![0, 1],
+                };
+                self.writers.insert(request, writing);
             }
             Output::MakeReady { sequence, request } => {
                 assert!(!self.writers.contains_key(&request), "I1: no early decode");
@@ -73,9 +87,10 @@ impl World {
                     .expect("an admitted sequence")
                     .3 = true;
             }
-            Output::ReleaseSlot { armed } => {
-                assert!(self.slots.remove(&armed.key), "a slot is released once");
-                self.ledger.as_mut().unwrap().release(armed);
+            Output::ReleaseSlot { shard, armed } => {
+                let known = self.slots.remove(&(shard, armed.key));
+                assert!(known, "a slot is released once");
+                self.ledgers[usize::from(shard)].release(armed);
             }
             Output::Fence { peer } => self.fences.push(peer),
             Output::Gone { request } => assert!(self.gone.insert(request)),
@@ -102,7 +117,7 @@ impl World {
             2 => self.compute(pick),
             _ => {
                 let peer = self.fences.remove(pick % self.fences.len());
-                self.writers.retain(|_, (p, ..)| *p != peer);
+                self.writers.retain(|_, w| w.peer != peer);
                 Input::Fenced { peer }
             }
         })
@@ -116,13 +131,12 @@ impl World {
                 reason: "no endpoint".into(),
             };
         }
-        let armed = self
-            .ledger
-            .as_mut()
-            .unwrap()
-            .arm(EndpointId(0), pieces)
-            .unwrap();
-        self.slots.insert(armed.key);
+        let ledgers = self.ledgers.iter_mut().zip(pieces.iter());
+        let armed: Arc<[Armed]> = ledgers
+            .map(|(ledger, pieces)| ledger.arm(EndpointId(0), *pieces).unwrap())
+            .collect();
+        let slots = (0..).zip(armed.iter()).map(|(shard, a)| (shard, a.key));
+        self.slots.extend(slots);
         Input::Armed { request, armed }
     }
 
@@ -137,12 +151,20 @@ impl World {
                 };
             }
             1 => return Input::Overfull { request },
+            2 => {
+                // One shard after another becomes full.
+                let writing = self.writers.get_mut(&request).unwrap();
+                let shard = writing.shards.pop().unwrap();
+                if writing.shards.is_empty() {
+                    self.writers.remove(&request);
+                }
+                return Input::Full { request, shard };
+            }
             _ => {}
         }
         self.writers.remove(&request);
         let refusal = Refusal::Busy("full".into());
         match pick / 8 % 6 {
-            2 => Input::Full { request },
             3 => Input::WriterGone {
                 request,
                 how: WriterEnd::Drained,
@@ -183,8 +205,8 @@ proptest! {
     /// slots are released once, and when all have settled every page is free.
     #[test]
     fn pages_are_safe_and_come_back(steps in proptest::collection::vec((0..100u8, any::<u16>()), 1..120)) {
-        let mut agent = DecodeAgent::new(LIMITS);
-        let mut world = World { ledger: Some(InboundLedger::new(64)), ..World::default() };
+        let mut agent = super::agent();
+        let mut world = World { ledgers: vec![InboundLedger::new(64), InboundLedger::new(64)], ..World::default() };
         let mut now = 0;
         let mut next = 0;
         for (what, pick) in steps {
@@ -223,7 +245,7 @@ proptest! {
             }
         }
         prop_assert_eq!(agent.requests(), 0);
-        prop_assert_eq!(agent.pages().of(PageState::Free), LIMITS.pages);
+        prop_assert_eq!(agent.pages().of(PageState::Free), PAGES);
         prop_assert!(world.slots.is_empty());
         for request in &world.asked {
             prop_assert!(world.ended.contains_key(request), "I6: {} ends", request);

@@ -1,13 +1,13 @@
-//! Outbound transfers: the ledger's count, and what it does not keep (region, times, errors).
+//! Outbound flows: the ledger's count, and what it does not keep (region, times, errors).
 
 use std::collections::HashMap;
 use std::time::Instant;
 
 use tandem_core::ledger::{Ended, OutboundLedger, Refused};
-use tandem_core::{EndpointId, TransferId};
+use tandem_core::{EndpointId, FlowId};
 
-use super::command::{RemoteRegion, Write};
-use crate::event::TransferEnded;
+use super::command::{RegionKey, RemoteRegion, Write};
+use crate::event::FlowEnded;
 use crate::safe::domain::key_mask;
 
 /// What a write may touch.
@@ -18,16 +18,16 @@ pub(crate) struct Bounds {
     pub(crate) key_size: usize,
 }
 
-/// Every open transfer.
+/// Every open flow.
 #[derive(Debug)]
-pub(crate) struct Transfers {
+pub(crate) struct Flows {
     bounds: Bounds,
     ledger: OutboundLedger,
-    open: HashMap<TransferId, Transfer>,
+    open: HashMap<FlowId, Flow>,
 }
 
 #[derive(Debug)]
-struct Transfer {
+struct Flow {
     outbox: EndpointId,
     region: RemoteRegion,
     in_flight: u32,
@@ -40,7 +40,7 @@ struct Transfer {
     last_completion: Option<Instant>,
 }
 
-impl Transfers {
+impl Flows {
     pub(crate) fn new(bounds: Bounds) -> Self {
         Self {
             bounds,
@@ -51,22 +51,20 @@ impl Transfers {
 
     /// Whether this provider can address the region.
     pub(crate) fn addressable(&self, region: &RemoteRegion) -> bool {
-        region.base.checked_add(region.len).is_some()
-            && region.key & !key_mask(self.bounds.key_size) == 0
+        let fits = |name: &RegionKey| {
+            name.base.checked_add(region.len).is_some()
+                && name.key & !key_mask(self.bounds.key_size) == 0
+        };
+        region.keys.iter().all(fits)
     }
 
     /// Opens one; false where the id is in use.
-    pub(crate) fn open(
-        &mut self,
-        id: TransferId,
-        outbox: EndpointId,
-        region: RemoteRegion,
-    ) -> bool {
+    pub(crate) fn open(&mut self, id: FlowId, outbox: EndpointId, region: RemoteRegion) -> bool {
         if self.open.contains_key(&id) {
             return false;
         }
         self.ledger.open(id, outbox);
-        let fresh = Transfer {
+        let fresh = Flow {
             outbox,
             region,
             in_flight: 0,
@@ -82,24 +80,24 @@ impl Transfers {
         true
     }
 
-    /// Where a transfer's writes go.
-    pub(crate) fn outbox(&self, id: TransferId) -> Option<EndpointId> {
+    /// Where a flow's writes go.
+    pub(crate) fn outbox(&self, id: FlowId) -> Option<EndpointId> {
         self.open.get(&id).map(|t| t.outbox)
     }
 
     /// Takes a seal into the queue: writes that come after it are faults.
-    pub(crate) fn seal_queued(&mut self, id: TransferId) {
-        if let Some(transfer) = self.open.get_mut(&id) {
-            transfer.sealed = true;
+    pub(crate) fn seal_queued(&mut self, id: FlowId) {
+        if let Some(flow) = self.open.get_mut(&id) {
+            flow.sealed = true;
         }
     }
 
     /// Why this write must not be posted, if so.
     pub(crate) fn fault(&self, write: &Write) -> Option<String> {
-        let transfer = self.open.get(&write.transfer)?;
+        let flow = self.open.get(&write.flow)?;
         let len = u64::from(write.len);
         let inside = |offset: u64, size: u64| offset.checked_add(len).is_some_and(|e| e <= size);
-        if transfer.sealed {
+        if flow.sealed {
             Some("a write after the seal".into())
         } else if len == 0 {
             // shm never completes it (1.17, with delivery complete).
@@ -109,8 +107,8 @@ impl Transfers {
             Some(format!(
                 "{len} bytes at {offset} are outside the own arena of {size}"
             ))
-        } else if !inside(write.remote_offset, transfer.region.len) {
-            let (offset, size) = (write.remote_offset, transfer.region.len);
+        } else if !inside(write.remote_offset, flow.region.len) {
+            let (offset, size) = (write.remote_offset, flow.region.len);
             Some(format!(
                 "{len} bytes at {offset} are outside the remote region of {size}"
             ))
@@ -122,31 +120,31 @@ impl Transfers {
     }
 
     /// Counts a write as posted and says where it goes. Where posting fails, [`Self::unpost`].
-    pub(crate) fn begin(&mut self, write: &Write) -> Result<RemoteRegion, Refused> {
-        self.ledger.post(write.transfer, u64::from(write.len))?;
-        let transfer = self.open.get(&write.transfer).ok_or(Refused::Unknown)?;
-        Ok(transfer.region)
+    pub(crate) fn begin(&mut self, write: &Write) -> Result<(), Refused> {
+        self.ledger.post(write.flow, u64::from(write.len))?;
+        Ok(())
     }
 
-    /// The region of a write that was begun.
-    pub(crate) fn region(&self, id: TransferId) -> Option<RemoteRegion> {
-        self.open.get(&id).map(|t| t.region)
+    /// The first byte's address and the key of a flow's region, as one of the peer's NICs names it.
+    pub(crate) fn place(&self, id: FlowId, nic: usize) -> Option<(u64, u64)> {
+        let name = self.open.get(&id)?.region.keys.get(nic)?;
+        Some((name.base, name.key))
     }
 
     /// The provider took the write.
-    pub(crate) fn posted(&mut self, id: TransferId, bytes: u32) {
-        if let Some(transfer) = self.open.get_mut(&id) {
-            transfer.in_flight += 1;
-            transfer.writes += 1;
-            transfer.bytes += u64::from(bytes);
-            if transfer.first_post.is_none() {
-                transfer.first_post = Some(Instant::now());
+    pub(crate) fn posted(&mut self, id: FlowId, bytes: u32) {
+        if let Some(flow) = self.open.get_mut(&id) {
+            flow.in_flight += 1;
+            flow.writes += 1;
+            flow.bytes += u64::from(bytes);
+            if flow.first_post.is_none() {
+                flow.first_post = Some(Instant::now());
             }
         }
     }
 
     /// A write was begun, and never will be posted.
-    pub(crate) fn unpost(&mut self, id: TransferId) -> Option<TransferEnded> {
+    pub(crate) fn unpost(&mut self, id: FlowId) -> Option<FlowEnded> {
         let ended = self.ledger.unpost(id);
         self.finish(ended)
     }
@@ -154,17 +152,17 @@ impl Transfers {
     /// A posted write completed.
     pub(crate) fn completed(
         &mut self,
-        id: TransferId,
+        id: FlowId,
         now: Instant,
         error: Option<String>,
-    ) -> Option<TransferEnded> {
+    ) -> Option<FlowEnded> {
         let failed = error.is_some();
-        if let Some(transfer) = self.open.get_mut(&id) {
-            transfer.in_flight -= 1;
-            transfer.last_completion = Some(now);
-            transfer.unsettled |= failed;
-            if transfer.error.is_none() {
-                transfer.error = error;
+        if let Some(flow) = self.open.get_mut(&id) {
+            flow.in_flight -= 1;
+            flow.last_completion = Some(now);
+            flow.unsettled |= failed;
+            if flow.error.is_none() {
+                flow.error = error;
             }
         }
         let ended = self.ledger.completed(id, !failed);
@@ -172,22 +170,22 @@ impl Transfers {
     }
 
     /// The seal's turn in the queue has come: all writes before it were posted.
-    pub(crate) fn seal(&mut self, id: TransferId) -> Option<TransferEnded> {
+    pub(crate) fn seal(&mut self, id: FlowId) -> Option<FlowEnded> {
         let ended = self.ledger.seal(id);
         self.finish(ended)
     }
 
     /// No more writes of it are posted.
-    pub(crate) fn stop(&mut self, id: TransferId, error: Option<&str>) -> Option<TransferEnded> {
-        if let (Some(transfer), Some(error)) = (self.open.get_mut(&id), error) {
-            transfer.error.get_or_insert_with(|| error.to_owned());
+    pub(crate) fn stop(&mut self, id: FlowId, error: Option<&str>) -> Option<FlowEnded> {
+        if let (Some(flow), Some(error)) = (self.open.get_mut(&id), error) {
+            flow.error.get_or_insert_with(|| error.to_owned());
         }
         let ended = self.ledger.stop(id);
         self.finish(ended)
     }
 
     /// Its endpoint was closed.
-    pub(crate) fn endpoint_closed(&mut self, outbox: EndpointId) -> Vec<TransferEnded> {
+    pub(crate) fn endpoint_closed(&mut self, outbox: EndpointId) -> Vec<FlowEnded> {
         let ended = self.ledger.endpoint_closed(outbox);
         ended
             .into_iter()
@@ -195,19 +193,19 @@ impl Transfers {
             .collect()
     }
 
-    fn finish(&mut self, ended: Option<Ended>) -> Option<TransferEnded> {
+    fn finish(&mut self, ended: Option<Ended>) -> Option<FlowEnded> {
         let mut ended = ended?;
-        let transfer = self.open.remove(&ended.transfer)?;
-        let settled = transfer.in_flight == 0 && !transfer.unsettled;
-        ended.complete &= transfer.error.is_none();
+        let flow = self.open.remove(&ended.flow)?;
+        let settled = flow.in_flight == 0 && !flow.unsettled;
+        ended.complete &= flow.error.is_none();
         // The ledger's include one that was counted and then not posted.
-        (ended.writes, ended.bytes) = (transfer.writes, transfer.bytes);
-        Some(TransferEnded {
+        (ended.writes, ended.bytes) = (flow.writes, flow.bytes);
+        Some(FlowEnded {
             ended,
             settled,
-            error: transfer.error,
-            first_post: transfer.first_post,
-            last_completion: transfer.last_completion,
+            error: flow.error,
+            first_post: flow.first_post,
+            last_completion: flow.last_completion,
         })
     }
 }
@@ -217,31 +215,28 @@ mod tests {
     use super::*;
     use tandem_core::immediate::{Immediate, SlotKey};
 
-    const T: TransferId = TransferId(1);
+    const T: FlowId = FlowId(1);
     const E: EndpointId = EndpointId(1);
 
-    fn transfers() -> Transfers {
-        let mut transfers = Transfers::new(Bounds {
+    fn region(base: u64, len: u64, key: u64) -> RemoteRegion {
+        let keys = vec![RegionKey { base, key }];
+        RemoteRegion { len, keys }
+    }
+
+    fn flows() -> Flows {
+        let mut flows = Flows::new(Bounds {
             local: 100,
             longest: 60,
             key_size: 4,
         });
-        assert!(transfers.open(
-            T,
-            E,
-            RemoteRegion {
-                base: 0,
-                len: 200,
-                key: 1
-            }
-        ));
-        transfers
+        assert!(flows.open(T, E, region(0, 200, 1)));
+        flows
     }
 
     fn write(local_offset: u64, remote_offset: u64, len: u32) -> Write {
         let immediate = Immediate::new(SlotKey::new(0, 0), 1);
         Write {
-            transfer: T,
+            flow: T,
             local_offset,
             remote_offset,
             len,
@@ -251,100 +246,73 @@ mod tests {
 
     #[test]
     fn a_write_outside_either_side_is_a_fault() {
-        let mut transfers = transfers();
-        assert_eq!(transfers.fault(&write(50, 150, 50)), None);
+        let mut flows = flows();
+        assert_eq!(flows.fault(&write(50, 150, 50)), None);
         assert!(
-            transfers
+            flows
                 .fault(&write(51, 0, 50))
                 .unwrap()
                 .contains("own arena")
         );
         assert!(
-            transfers
+            flows
                 .fault(&write(u64::MAX, 0, 50))
                 .unwrap()
                 .contains("own arena")
         );
         assert!(
-            transfers
+            flows
                 .fault(&write(0, 151, 50))
                 .unwrap()
                 .contains("remote region")
         );
         assert!(
-            transfers
+            flows
                 .fault(&write(0, u64::MAX, 1))
                 .unwrap()
                 .contains("remote region")
         );
-        assert!(
-            transfers
-                .fault(&write(0, 0, 61))
-                .unwrap()
-                .contains("longer")
-        );
-        assert!(
-            transfers
-                .fault(&write(0, 0, 0))
-                .unwrap()
-                .contains("no bytes")
-        );
-        transfers.seal_queued(T);
-        assert!(transfers.fault(&write(0, 0, 1)).unwrap().contains("seal"));
+        assert!(flows.fault(&write(0, 0, 61)).unwrap().contains("longer"));
+        assert!(flows.fault(&write(0, 0, 0)).unwrap().contains("no bytes"));
+        flows.seal_queued(T);
+        assert!(flows.fault(&write(0, 0, 1)).unwrap().contains("seal"));
     }
 
     #[test]
     fn a_region_that_wraps_or_a_key_too_long_is_refused() {
-        let transfers = transfers();
-        let region = RemoteRegion {
-            base: u64::MAX,
-            len: 1,
-            key: 0,
-        };
-        assert!(!transfers.addressable(&region));
-        assert!(!transfers.addressable(&RemoteRegion {
-            base: 0,
-            len: 1,
-            key: 1 << 32
-        }));
-        assert!(transfers.addressable(&RemoteRegion {
-            base: 0,
-            len: 1,
-            key: 7
-        }));
+        let flows = flows();
+        assert!(!flows.addressable(&region(u64::MAX, 1, 0)));
+        assert!(!flows.addressable(&region(0, 1, 1 << 32)));
+        assert!(flows.addressable(&region(0, 1, 7)));
     }
 
     #[test]
-    fn only_writes_that_all_completed_well_settle_a_transfer() {
-        let mut transfers = transfers();
-        transfers.begin(&write(0, 0, 1)).unwrap();
-        transfers.posted(T, 1);
-        transfers.begin(&write(0, 0, 1)).unwrap();
-        transfers.posted(T, 1);
+    fn only_writes_that_all_completed_well_settle_a_flow() {
+        let mut flows = flows();
+        flows.begin(&write(0, 0, 1)).unwrap();
+        flows.posted(T, 1);
+        flows.begin(&write(0, 0, 1)).unwrap();
+        flows.posted(T, 1);
         let now = Instant::now();
-        assert!(
-            transfers
-                .completed(T, now, Some("refused".into()))
-                .is_none()
-        );
-        let end = transfers.completed(T, now, None).unwrap();
+        assert!(flows.completed(T, now, Some("refused".into())).is_none());
+        let end = flows.completed(T, now, None).unwrap();
         assert!(!end.settled && !end.ended.complete);
         assert_eq!(end.error.as_deref(), Some("refused"));
     }
 
     #[test]
     fn a_close_under_an_outstanding_write_does_not_settle() {
-        let mut transfers = transfers();
-        transfers.begin(&write(0, 0, 1)).unwrap();
-        transfers.posted(T, 1);
-        let ended = transfers.endpoint_closed(E);
+        let mut flows = flows();
+        flows.begin(&write(0, 0, 1)).unwrap();
+        flows.posted(T, 1);
+        let ended = flows.endpoint_closed(E);
         assert!(!ended[0].settled);
-        assert_eq!(transfers.outbox(T), None);
+        assert_eq!(flows.outbox(T), None);
     }
 
     #[test]
     fn a_stop_with_nothing_in_flight_settles() {
-        let end = transfers().stop(T, None).unwrap();
+        let end = flows().stop(T, None).unwrap();
         assert!(end.settled && !end.ended.complete);
     }
 }
