@@ -152,7 +152,10 @@ impl PrefillTask {
                     Some((shard, event)) => self.fabric_said(shard, event),
                     None => return Err(StartError::FabricDied),
                 },
-                Some(report) = watcher.reports.recv() => self.watcher_said(report),
+                report = watcher.reports.recv() => match report {
+                    Some(report) => self.watcher_said(report),
+                    None => return Err(StartError::WatcherDied),
+                },
                 Some(happened) = self.happened.recv() => self.happened(happened),
                 () = self.clock.sleep_until(self.agent.deadline()) => self.input(Input::Tick),
                 _ = retry.tick(), if behind => self.catch_up(),

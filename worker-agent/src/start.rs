@@ -73,6 +73,9 @@ pub enum StartError {
     /// The engine died while it ran.
     #[error("the engine died")]
     EngineDied,
+    /// The watcher died while it ran.
+    #[error("the watcher died")]
+    WatcherDied,
     /// The fabric's thread hangs.
     #[error("the fabric's thread hangs in libfabric")]
     FabricHung,

@@ -181,15 +181,22 @@ impl Watch {
             } else {
                 orders.recv_timeout((still / PART).clamp(NAP.0, NAP.1))
             };
-            let moved = match order {
-                Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return,
-                Ok(order) => {
-                    self.order(order);
-                    true
-                }
-                Err(RecvTimeoutError::Timeout) => false,
+            // Read before the orders: every step that these layers are of has been announced by then.
+            let layers = self.progress.layers();
+            let mut order = match order {
+                Ok(order) => Some(order),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
             };
-            if self.advance() || moved {
+            let mut moved = false;
+            while let Some(next) = order.take().or_else(|| orders.try_recv().ok()) {
+                if matches!(next, Order::End) {
+                    return;
+                }
+                self.order(next);
+                moved = true;
+            }
+            if self.advance(layers) || moved {
                 moved_at = Instant::now();
             }
         }
@@ -234,7 +241,7 @@ impl Watch {
     }
 
     /// Hands out what is complete. Whether anything was.
-    fn advance(&mut self) -> bool {
+    fn advance(&mut self, layers: u64) -> bool {
         let mut moved = self.hands.retry();
         if moved {
             let kept = &self.hands.kept;
@@ -244,7 +251,7 @@ impl Watch {
         if !self.planner.is_busy() {
             return moved;
         }
-        let (hands, layers) = (&mut self.hands, self.progress.layers());
+        let hands = &mut self.hands;
         let mut sealed = Vec::new();
         self.planner.progress(layers, |action| {
             moved = true;

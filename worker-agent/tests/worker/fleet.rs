@@ -1,0 +1,202 @@
+//! Workers of a tiny random model, and a gateway's side of their streams.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tandem_config::{Config, WorkerConfig};
+use tandem_core::WorkerId;
+use tandem_engine::testing::TinyLlama;
+use tandem_wire::identity::{Authority, PeerRole};
+use tandem_wire::proto::generate_reply::Kind;
+use tandem_wire::task::Task;
+use tandem_wire::{Channel, Connection, ControlOptions, Endpoint, Identity, proto, task};
+use tandem_worker_agent::{StartError, Started};
+use tokio::sync::oneshot;
+
+/// Longer than any healthy machine takes.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// A folder with a model and certificates, and a gateway.
+pub(crate) struct Fleet {
+    folder: tempfile::TempDir,
+    gateway: Endpoint,
+    next: AtomicU64,
+}
+
+/// A running worker.
+pub(crate) struct Worker {
+    pub(crate) id: String,
+    pub(crate) address: SocketAddr,
+    connection: Connection,
+    pub(crate) welcome: proto::Welcome,
+    stop: oneshot::Sender<()>,
+    running: Task<Result<(), StartError>>,
+}
+
+pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LONG, future).await.expect("in time")
+}
+
+impl Fleet {
+    pub(crate) fn new(model: TinyLlama) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        model.write_gguf(&folder.path().join("tiny.gguf")).unwrap();
+        let pki = folder.path().join("pki");
+        let authority = Authority::open_or_create(&pki).unwrap();
+        authority.issue(&PeerRole::Gateway).unwrap();
+        let identity = Identity::load(&pki, "gateway").unwrap();
+        let local = SocketAddr::from(([127, 0, 0, 1], 0));
+        let gateway = Endpoint::bind(local, &identity, ControlOptions::default()).unwrap();
+        Self {
+            folder,
+            gateway,
+            next: AtomicU64::new(1),
+        }
+    }
+
+    fn pki(&self) -> PathBuf {
+        self.folder.path().join("pki")
+    }
+
+    /// Starts a worker whose tables `[worker]` and `[fabric]` hold these lines beside the needed ones.
+    pub(crate) async fn start(&self, role: &str, worker: &str, fabric: &str) -> Worker {
+        let n = self.next.fetch_add(1, Ordering::Relaxed);
+        let id = format!("{role}-{n}");
+        let authority = Authority::open_or_create(&self.pki()).unwrap();
+        let name = WorkerId::new(id.clone()).unwrap();
+        authority.issue(&PeerRole::Worker(name)).unwrap();
+        let config = self.config(&id, role, worker, fabric);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (started, is_started) = oneshot::channel::<Started>();
+        let running = task::spawn("worker", async move {
+            let shutdown = async {
+                let _ = stopped.await;
+            };
+            tandem_worker_agent::run(config, shutdown, |told| drop(started.send(told))).await
+        });
+        let told = match within(is_started).await {
+            Ok(told) => told,
+            Err(_) => panic!("{id} does not start: {:?}", running.join().await),
+        };
+        let connection = within(self.gateway.connect(told.address)).await.unwrap();
+        let welcome = greet(&connection).await;
+        Worker {
+            id,
+            address: told.address,
+            connection,
+            welcome,
+            stop,
+            running,
+        }
+    }
+
+    fn config(&self, id: &str, role: &str, worker: &str, fabric: &str) -> WorkerConfig {
+        let text = format!(
+            "[worker]\nid = {id:?}\nrole = {role:?}\nlisten = \"127.0.0.1:0\"\nmodel = \"tiny.gguf\"\n\
+             threads = 1\n{worker}\n[fabric]\n{fabric}\n"
+        );
+        let path = self.folder.path().join("worker.toml");
+        let config = Config::parse(&text, &path).unwrap();
+        config.worker.unwrap()
+    }
+}
+
+async fn greet(connection: &Connection) -> proto::Welcome {
+    let mut channel = within(connection.open()).await.unwrap();
+    let hello = proto::Hello {
+        version: tandem_wire::PROTOCOL_VERSION,
+        name: "gateway".into(),
+        incarnation: 1,
+    };
+    let kind = Some(proto::open::Kind::Control(hello));
+    channel.send.send(&proto::Open { kind }).await.unwrap();
+    within(channel.recv.expect()).await.unwrap()
+}
+
+impl Worker {
+    /// Who computes a prompt, for a decode worker.
+    pub(crate) fn peer(&self) -> proto::Peer {
+        proto::Peer {
+            worker: self.id.clone(),
+            incarnation: self.welcome.incarnation,
+            address: self.address.to_string(),
+            geometry: self.welcome.geometry.clone(),
+        }
+    }
+
+    /// Asks for an answer.
+    pub(crate) async fn ask(&self, generate: proto::Generate) -> Channel {
+        let mut channel = within(self.connection.open()).await.unwrap();
+        let kind = Some(proto::open::Kind::Generate(generate));
+        channel.send.send(&proto::Open { kind }).await.unwrap();
+        channel
+    }
+
+    /// The tokens of a greedy answer.
+    pub(crate) async fn tokens(&self, generate: proto::Generate) -> Result<Vec<u32>, String> {
+        let mut channel = self.ask(generate).await;
+        let mut tokens = Vec::new();
+        loop {
+            let reply = within(channel.recv.expect::<proto::GenerateReply>()).await;
+            match reply.map_err(|e| e.to_string())?.kind {
+                Some(Kind::Token(token)) => tokens.push(token.token),
+                Some(Kind::Finished(_)) => return Ok(tokens),
+                Some(Kind::Reserved(_) | Kind::Started(_)) => {}
+                other => return Err(format!("{other:?}")),
+            }
+        }
+    }
+
+    /// A fresh report.
+    pub(crate) async fn load(&self) -> proto::Load {
+        greet(&self.connection).await.load.unwrap()
+    }
+
+    /// Waits until every page is free.
+    pub(crate) async fn at_rest(&self) {
+        within(async {
+            loop {
+                let load = self.load().await;
+                let pages = load.pages.unwrap();
+                if pages.free == pages.total && load.requests == 0 {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+    }
+
+    pub(crate) async fn stop(self) {
+        let _ = self.stop.send(());
+        self.running.join().await.unwrap().unwrap();
+    }
+}
+
+/// A greedy request of `new_tokens` tokens.
+pub(crate) fn generate(
+    request: u128,
+    tokens: &[u32],
+    new_tokens: u32,
+    prefill: Option<proto::Peer>,
+) -> proto::Generate {
+    proto::Generate {
+        request: request.to_be_bytes().to_vec().into(),
+        tokens: tokens.to_vec(),
+        generated: 0,
+        sampling: Some(proto::Sampling {
+            temperature: 0.0,
+            top_p: 1.0,
+            ..proto::Sampling::default()
+        }),
+        stop: Some(proto::Stop {
+            max_tokens: new_tokens,
+            texts: Vec::new(),
+            ignore_eos: true,
+        }),
+        prefill,
+        time_left_ms: 60_000,
+    }
+}

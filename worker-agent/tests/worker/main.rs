@@ -1,0 +1,11 @@
+//! Whole workers in this process, over real QUIC and real libfabric, asked as a gateway asks.
+//!
+//! One binary, so that it links once. Needs libfabric1.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "tests: allow-unwrap-in-tests sees only test functions"
+)]
+
+mod fleet;
+mod shardings;
