@@ -90,10 +90,11 @@ struct Begun {
 }
 
 impl Begun {
-    fn usage(&self, journal: &Journal) -> Usage {
+    fn usage(&self, finished: &proto::Finished, journal: &Journal) -> Usage {
         Usage {
             prompt: self.prompt_tokens,
             completion: journal.tokens(),
+            cached: u64::from(finished.cached_tokens).min(self.prompt_tokens),
         }
     }
 }
@@ -197,7 +198,7 @@ async fn collect(mut begun: Begun, journal: &mut Journal) -> Result<Value, ApiEr
                 text.push_str(&finished.text);
                 let reason = reason(&finished)?;
                 journal.finished(reason);
-                let usage = begun.usage(journal);
+                let usage = begun.usage(&finished, journal);
                 return Ok(begun.shape.whole(&text, &tokens, reason, usage));
             }
         }

@@ -9,6 +9,7 @@ mod stream;
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use tandem_core::WorkerId;
 use tandem_core::front_door::{Again, Rejection};
 use tandem_core::pairing::Pair;
@@ -165,6 +166,7 @@ async fn reserve(
         }),
         prefill,
         time_left_ms: time_left_ms(deadline),
+        cache_salt: Bytes::new(),
     };
     let lost = |error: tandem_wire::ChannelError| elsewhere(format!("{}: {error}", pair.decode));
     let farewells = fleet.farewells.clone();

@@ -56,6 +56,7 @@ fn worker(address: std::net::SocketAddr, seat: &Seat) -> Value {
         for (state, count) in page_states(&pages) {
             states[state] = json!(count);
         }
+        states["free"] = json!(pages.free);
         row["pages"] = states;
         row["queued"] = json!(load.queued_requests);
         row["running"] = json!(load.running);

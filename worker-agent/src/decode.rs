@@ -25,6 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+use crate::cache::CacheLog;
 use crate::clock::Clock;
 use crate::deferred::{self, Commands};
 use crate::fabrics::ShardEvents;
@@ -42,6 +43,8 @@ pub(crate) enum Happened {
     Cancel(RequestId),
     /// A helper has something for the agent.
     Input(Input),
+    /// The prefill worker has begun, and so many tokens need not be computed.
+    Began(RequestId, u32),
     /// A slot is armed.
     Armed(RequestId, Arc<[Armed]>),
 }
@@ -61,6 +64,7 @@ pub(crate) struct DecodeTask {
     peers: Arc<Peers>,
     inboxes: Inboxes,
     gauges: Arc<Gauges>,
+    cache: Arc<CacheLog>,
     held: HashMap<RequestId, Held>,
     sequences: HashMap<SequenceId, (RequestId, Which)>,
     /// Armed slots, by shard.
@@ -92,6 +96,7 @@ impl DecodeTask {
             peers: Arc::new(peers),
             inboxes: Inboxes::default(),
             gauges,
+            cache: Arc::new(CacheLog::default()),
             held: HashMap::new(),
             sequences: HashMap::new(),
             slots: HashMap::new(),
@@ -166,6 +171,11 @@ impl DecodeTask {
             Happened::Generate(asked) => self.reserve(*asked),
             Happened::Cancel(request) => self.input(Input::Cancel { request }),
             Happened::Input(input) => self.input(input),
+            Happened::Began(request, cached) => {
+                if let Some(held) = self.held.get_mut(&request) {
+                    held.cached = cached;
+                }
+            }
             Happened::Armed(request, armed) => {
                 if let Some(peer) = self.held.get(&request).and_then(|h| h.peer()) {
                     for (shard, armed) in (0..).zip(armed.iter()) {
@@ -179,7 +189,7 @@ impl DecodeTask {
     }
 
     fn reserve(&mut self, asked: generate::Asked) {
-        let reserve = asked.reserve(self.clock.now());
+        let reserve = asked.reserve(&self.facts, self.clock.now());
         let request = reserve.request;
         let held = Held::new(asked);
         // The agent refuses a request that is here already; its entry must survive that.
@@ -216,10 +226,13 @@ impl DecodeTask {
                 text,
                 reason,
             } => {
-                if let Some(held) = self.held_of(sequence) {
+                let facts = Arc::clone(&self.facts);
+                let blocks = self.held_of(sequence).map(|held| {
                     held.finished(text, reason);
-                }
-                self.sequence_ended(sequence, SequenceEnd::Finished);
+                    held.blocks(&facts)
+                });
+                let blocks = blocks.unwrap_or_else(|| [].into());
+                self.sequence_ended(sequence, SequenceEnd::Finished(blocks));
             }
             Event::Cancelled { sequence } => {
                 self.sequence_ended(sequence, SequenceEnd::Cancelled);
@@ -279,6 +292,11 @@ impl DecodeTask {
             }
             FabricEvent::FlowEnded(_) => {}
         }
+    }
+
+    /// For those who report what is held.
+    pub(crate) fn cache(&self) -> Arc<CacheLog> {
+        Arc::clone(&self.cache)
     }
 
     fn publish(&mut self) {

@@ -10,6 +10,7 @@
 //! close the fabric, close QUIC.
 #![forbid(unsafe_code)]
 
+mod cache;
 mod clock;
 mod decode;
 mod deferred;

@@ -32,6 +32,7 @@ pub(crate) struct Figures {
     pub(crate) generated_tokens: u64,
     pub(crate) compute_us: u64,
     pub(crate) exposed_us: u64,
+    pub(crate) cached_tokens: u64,
     pub(crate) stopping: bool,
 }
 
@@ -69,7 +70,8 @@ impl Gauges {
             sequence: *sequence,
             pages: Some(proto::Pages {
                 total: f.pages.total(),
-                free: pages(PageState::Free),
+                free: f.pages.free(),
+                cached: pages(PageState::Cached),
                 leased: pages(PageState::Leased),
                 exposed: pages(PageState::Exposed),
                 ready: pages(PageState::Ready),
@@ -93,6 +95,7 @@ impl Gauges {
                 generated_tokens: f.generated_tokens,
                 compute_us: f.compute_us,
                 exposed_us: f.exposed_us,
+                cached_tokens: f.cached_tokens,
             }),
             stopping: f.stopping,
         }

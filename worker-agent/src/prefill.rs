@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
+use crate::cache::CacheLog;
 use crate::clock::Clock;
 use crate::deferred::{self, Commands};
 use crate::fabrics::{Fabrics, ShardEvents};
@@ -80,6 +81,7 @@ pub(crate) struct PrefillTask {
     unstopped: Vec<TransferId>,
     outboxes: Outboxes,
     gauges: Arc<Gauges>,
+    cache: Arc<CacheLog>,
     held: HashMap<TransferId, Held>,
     sequences: HashMap<SequenceId, TransferId>,
     flows: HashMap<FlowId, TransferId>,
@@ -113,6 +115,7 @@ impl PrefillTask {
             unstopped: Vec::new(),
             outboxes: Outboxes::default(),
             gauges,
+            cache: Arc::new(CacheLog::default()),
             held: HashMap::new(),
             sequences: HashMap::new(),
             flows: HashMap::new(),
@@ -203,6 +206,7 @@ impl PrefillTask {
                 let input = Input::Dispatch {
                     transfer,
                     tokens: asked.tokens.len() as u32,
+                    blocks: Arc::clone(&asked.blocks),
                     flows: asked.flows.len() as u16,
                     deadline: self.clock.now()
                         + asked.deadline.saturating_duration_since(Instant::now()),
@@ -285,6 +289,11 @@ impl PrefillTask {
                 }
             }
         }
+    }
+
+    /// For those who report what is held.
+    pub(crate) fn cache(&self) -> Arc<CacheLog> {
+        Arc::clone(&self.cache)
     }
 
     fn publish(&mut self) {

@@ -52,6 +52,7 @@ pub async fn run(
     let mut services = Services {
         facts: Arc::clone(&facts),
         gauges: Arc::clone(&gauges),
+        cache: Arc::default(),
         decode: None,
         prefill: None,
     };
@@ -60,12 +61,14 @@ pub async fn run(
             let orders = watcher.orders.clone();
             let task = PrefillTask::new(&config, &facts, fabrics, engine, orders, gauges);
             services.prefill = Some(task.handle());
+            services.cache = task.cache();
             task::spawn("prefill", task.run(engine_events, events, watcher, stopped))
         }
         (_, _, fabric_events, _) => {
             let peers = Peers::new(endpoint.clone());
             let task = DecodeTask::new(&config, Arc::clone(&facts), engine, peers, gauges);
             services.decode = Some(task.handle());
+            services.cache = task.cache();
             task::spawn("decode", task.run(engine_events, fabric_events, stopped))
         }
     };

@@ -8,6 +8,7 @@ use tandem_wire::{Channel, Connection, Endpoint, proto};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::cache::CacheLog;
 use crate::load::Gauges;
 use crate::start::Facts;
 use crate::{decode, prefill};
@@ -26,6 +27,7 @@ const CONNECTIONS: usize = 1024;
 pub(crate) struct Services {
     pub(crate) facts: Arc<Facts>,
     pub(crate) gauges: Arc<Gauges>,
+    pub(crate) cache: Arc<CacheLog>,
     pub(crate) decode: Option<decode::Handle>,
     pub(crate) prefill: Option<prefill::Handle>,
 }
@@ -111,6 +113,7 @@ async fn control(services: &Services, hello: proto::Hello, channel: Channel) {
         "a peer registered this worker"
     );
     let fabrics = services.facts.fabrics.as_ref();
+    let mut cache = services.cache.reader();
     let mut changes = services.gauges.subscribe();
     let welcome = services.facts.welcome(services.gauges.report(fabrics));
     if send.send(&welcome).await.is_err() {
@@ -125,8 +128,11 @@ async fn control(services: &Services, hello: proto::Hello, channel: Channel) {
         loop {
             tokio::time::sleep(FASTEST_BEAT).await;
             let _ = tokio::time::timeout(SLOWEST_BEAT, changes.changed()).await;
-            let load = services.gauges.report(fabrics);
-            if send.send(&proto::Beat { load: Some(load) }).await.is_err() {
+            let beat = proto::Beat {
+                load: Some(services.gauges.report(fabrics)),
+                cache: cache.report(),
+            };
+            if send.send(&beat).await.is_err() {
                 return;
             }
         }

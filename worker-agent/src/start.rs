@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tandem_config::WorkerConfig;
+use tandem_core::blocks::{BlockHash, BlockSeed};
 use tandem_core::layout::{LayoutError, WorkerLayout};
 use tandem_core::{Incarnation, WorkerId, WorkerRole};
 use tandem_engine::{
@@ -110,6 +111,16 @@ pub(crate) struct Facts {
     pub(crate) engine: EngineDescription,
     pub(crate) layout: Arc<WorkerLayout>,
     pub(crate) fabrics: Option<Fabrics>,
+    /// Where pages of finished requests are kept for others.
+    pub(crate) blocks: Option<BlockSeed>,
+}
+
+impl Facts {
+    /// Names of the whole blocks of these tokens; none where nothing is kept.
+    pub(crate) fn blocks(&self, salt: &[u8], tokens: &[u32]) -> Arc<[BlockHash]> {
+        let chain = |seed: &BlockSeed| seed.chain(salt, tokens).into();
+        self.blocks.as_ref().map_or_else(|| [].into(), chain)
+    }
 }
 
 /// A worker whose parts all stand.
@@ -212,7 +223,15 @@ pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
         })
         .transpose()
         .map_err(StartError::Thread)?;
+    let seed = || {
+        BlockSeed::new(
+            &description.fingerprint,
+            &geometry,
+            config.cache_salt.as_bytes(),
+        )
+    };
     let facts = Facts {
+        blocks: config.prefix_cache.then(seed),
         id: config.id.clone(),
         role: config.role,
         incarnation: Incarnation(rand::random()),

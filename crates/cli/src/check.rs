@@ -169,6 +169,7 @@ fn worker_table(worker: &WorkerConfig) -> String {
             worker.model_name.as_ref().map(quoted),
             "the model's own",
         );
+    let salt = Some(&worker.cache_salt).filter(|s| !s.is_empty());
     let table = match worker.kv {
         KvBudget::Bytes(bytes) => table.text("kv_memory", format_bytes(bytes)),
         KvBudget::Pages(pages) => table.raw("kv_pages", pages),
@@ -178,6 +179,8 @@ fn worker_table(worker: &WorkerConfig) -> String {
         .text("kv_dtype", worker.kv_dtype)
         .text("kv_order", worker.kv_order)
         .raw("tensor_parallel", worker.tensor_parallel)
+        .raw("prefix_cache", worker.prefix_cache)
+        .unless_absent("cache_salt", salt.map(quoted), "none")
         .raw("chunk_tokens", worker.chunk_tokens)
         .raw("max_batch", worker.max_batch)
         .raw("threads", worker.threads)

@@ -39,6 +39,11 @@ pub struct WorkerConfig {
     /// Shards into which the KV heads are cut (or that replicate them, where there are more shards
     /// than heads), each with an arena and a fabric of its own. Default 1.
     pub tensor_parallel: u16,
+    /// Whether pages of finished requests are kept for later ones that begin with the same tokens.
+    /// Default yes.
+    pub prefix_cache: bool,
+    /// Part of the name of each cached block: workers of another salt never find them. Default none.
+    pub cache_salt: String,
     /// Prompt tokens in one step, over all requests. Default 512.
     pub chunk_tokens: usize,
     /// Requests that decode in one step. Default 16.
@@ -145,6 +150,10 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
     let kv_dtype = section.choice("kv_dtype", &DTYPES);
     let kv_order = section.choice("kv_order", &ORDERS);
     let tensor_parallel = section.number("tensor_parallel", 1..=256);
+    let prefix_cache = section.flag("prefix_cache");
+    let cache_salt = section.read("cache_salt", "a text", |value| {
+        value.as_str().map(str::to_owned)
+    });
     let chunk_tokens = section.number("chunk_tokens", 1..=65_536);
     let max_batch = section.number("max_batch", 1..=4096);
     let threads = section.number("threads", 1..=1024);
@@ -162,6 +171,8 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
         kv_dtype: kv_dtype.unwrap_or(KvDtype::F16),
         kv_order: kv_order.unwrap_or(KvOrder::Together),
         tensor_parallel: tensor_parallel.unwrap_or(1),
+        prefix_cache: prefix_cache.unwrap_or(true),
+        cache_salt: cache_salt.unwrap_or_default(),
         chunk_tokens: chunk_tokens.unwrap_or(512),
         max_batch: max_batch.unwrap_or(16),
         threads: threads.unwrap_or_else(cores),

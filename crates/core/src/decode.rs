@@ -20,9 +20,10 @@ pub use agent::DecodeAgent;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::blocks::BlockHash;
 use crate::layout::WorkerLayout;
 use crate::ledger::Armed;
-use crate::pool::NoLease;
+use crate::pool::{CacheChange, NoLease};
 use crate::{Incarnation, Instant, PageIndex, RequestId, SequenceId, WorkerId};
 
 /// A prefill worker, in one life of its process.
@@ -61,6 +62,8 @@ pub struct Reserve {
     pub request: RequestId,
     /// Tokens that are there: the prompt, and an answer begun elsewhere. At least 1.
     pub tokens: u32,
+    /// Names of the whole blocks of all tokens but the last.
+    pub blocks: Arc<[BlockHash]>,
     /// Tokens that may still be generated. At least 1.
     pub new_tokens: u32,
     /// Who computes the prompt; `None` where this worker does.
@@ -166,8 +169,9 @@ pub enum Which {
 /// How a sequence ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SequenceEnd {
-    /// The answer is complete.
-    Finished,
+    /// The answer is complete. Names of the whole blocks of prompt and answer, but the last token
+    /// of it.
+    Finished(Arc<[BlockHash]>),
     /// As asked.
     Cancelled,
     /// The engine failed.
@@ -256,6 +260,8 @@ pub enum Output {
         request: RequestId,
         /// Pages leased.
         pages: u32,
+        /// Tokens whose entries were here already.
+        held: u32,
     },
     /// Have the prefill worker compute and push the prompt.
     Dispatch {
@@ -265,8 +271,11 @@ pub enum Output {
         peer: Peer,
         /// What its immediates carry, shard by shard.
         armed: Arc<[Armed]>,
-        /// Where to: the pages of the prompt's tokens but the last.
+        /// Where to: the pages of the prompt's tokens but the last, from the first that is not held
+        /// here already.
         pages: Arc<[PageIndex]>,
+        /// Tokens, whole pages of them, that are held here already.
+        held: u32,
     },
     /// Have the engine compute the prompt here.
     PrefillHere {
@@ -276,6 +285,8 @@ pub enum Output {
         sequence: SequenceId,
         /// Its pages.
         pages: Arc<[PageIndex]>,
+        /// Tokens, whole pages of them, that need not be computed: their entries are there.
+        cached: u32,
     },
     /// Every byte is there: have the engine run the last prompt token.
     MakeReady {
@@ -319,6 +330,8 @@ pub enum Output {
         /// Which request.
         request: RequestId,
     },
+    /// What this worker holds for later prompts has changed.
+    Cache(CacheChange),
 }
 
 /// Why a request ended without an answer. Who is to blame is in the variant's name.

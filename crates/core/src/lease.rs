@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! Leased -> Exposed (address given out) -> Ready (count full) -> Active -> Free
-//!               |                                      Leased ----^ |
-//!               v                              (computed here)      | reader lost
-//!           Draining (cancel sent) -- confirmed: Free               |
-//!               |  peer lost                                        v
-//!           Quarantined -- fenced --> Free                    Quarantined
+//!               |                                                  ^ |
+//!               v                                       Leased ----+ | holds a whole block
+//!           Draining (cancel sent) -- confirmed: Free                v
+//!               |  peer lost                                      Cached (counts as free)
+//!           Quarantined -- fenced --> Free
 //! ```
 //!
 //! Only [`crate::pool::PagePool`] moves a lease, and only along these arrows: there is no function
@@ -33,13 +33,15 @@ pub enum PageState {
     Active,
     /// The writer was asked to stop.
     Draining,
-    /// The writer (of a source's pages: the reader) is lost and not yet fenced.
+    /// The writer is lost and not yet fenced.
     Quarantined,
+    /// Nobody's, and holds a block that a request may find again. Counts as free.
+    Cached,
 }
 
 impl PageState {
     /// All states.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Free,
         Self::Leased,
         Self::Exposed,
@@ -47,6 +49,7 @@ impl PageState {
         Self::Active,
         Self::Draining,
         Self::Quarantined,
+        Self::Cached,
     ];
 
     /// As a metric's label.
@@ -60,6 +63,7 @@ impl PageState {
             Self::Active => "active",
             Self::Draining => "draining",
             Self::Quarantined => "quarantined",
+            Self::Cached => "cached",
         }
     }
 }

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arena;
+pub mod blocks;
 pub mod decode;
 pub mod fleet;
 pub mod flow;

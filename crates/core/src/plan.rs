@@ -75,8 +75,10 @@ fn grains(tokens: &Range<u32>, grain: u16) -> u32 {
 pub struct Side<'a> {
     /// The shard's arena.
     pub arena: &'a ArenaLayout,
-    /// The request's pages, from its first token on.
+    /// The request's pages, from the token `from` on, at which a page begins.
     pub pages: &'a [PageIndex],
+    /// That token.
+    pub from: u32,
     /// The flow's first head, by its index in this shard.
     pub head: u16,
 }
@@ -88,6 +90,7 @@ impl Side<'_> {
 
     /// Where a head's entry of a token lies in its layer.
     fn at(&self, plane: u16, head: u16, token: u32) -> u64 {
+        let token = token - self.from;
         let (page, slot) = (token / self.page_tokens(), token % self.page_tokens());
         let g = self.arena.geometry();
         let in_plane =

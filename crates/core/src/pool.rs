@@ -4,10 +4,22 @@
 //! and leased pages always add up to the total (I4). The pool checks this in production too.
 //!
 //! The allocator prefers contiguous runs, since contiguous pages travel in one write.
+//!
+//! Pages that hold whole blocks of tokens can be *published*: later requests that begin with the same
+//! blocks hold them too, as their [`Prefix`], and when nobody holds them they stay [`Cached`] until
+//! their room is needed. A published page is read by any number of requests and written by none.
+//!
+//! [`Cached`]: PageState::Cached
+
+mod cache;
+
+pub use cache::CacheChange;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::PageIndex;
+use crate::blocks::BlockHash;
 use crate::lease::{
     Active, Draining, Exposed, Lease, LeaseState, Leased, PageState, Quarantined, Ready,
 };
@@ -19,6 +31,22 @@ pub struct PagePool {
     /// Free runs: first page to length. Adjacent runs are always merged.
     free_runs: BTreeMap<u32, u32>,
     counts: PageCounts,
+    cache: cache::Cache,
+}
+
+/// Cached pages that a request begins with and reads. Give it back to its pool.
+#[derive(Debug)]
+#[must_use = "a dropped prefix keeps its pages for ever: give it back to its pool"]
+pub struct Prefix {
+    pages: Arc<[PageIndex]>,
+}
+
+impl Prefix {
+    /// The pages, in the order of their tokens.
+    #[must_use]
+    pub const fn pages(&self) -> &Arc<[PageIndex]> {
+        &self.pages
+    }
 }
 
 /// Pages in each state.
@@ -36,6 +64,12 @@ impl PageCounts {
     #[must_use]
     pub fn total(&self) -> u32 {
         self.0.iter().sum()
+    }
+
+    /// Pages that a lease may have.
+    #[must_use]
+    pub const fn free(&self) -> u32 {
+        self.of(PageState::Free) + self.of(PageState::Cached)
     }
 }
 
@@ -74,6 +108,7 @@ impl PagePool {
             states: vec![PageState::Free; total as usize],
             free_runs: BTreeMap::from([(0, total)]),
             counts,
+            cache: cache::Cache::default(),
         }
     }
 
@@ -83,10 +118,10 @@ impl PagePool {
         self.counts
     }
 
-    /// Pages that are free.
+    /// Pages that a lease may have: nobody's, whether they hold a block or not.
     #[must_use]
     pub const fn free(&self) -> u32 {
-        self.counts.of(PageState::Free)
+        self.counts.free()
     }
 
     /// All pages.
@@ -95,7 +130,8 @@ impl PagePool {
         self.states.len() as u32
     }
 
-    /// Takes `asked` pages that nobody else gets until the lease ends. In one run where some run is
+    /// Takes `asked` pages that nobody else gets until the lease ends. Where too few are without a
+    /// block, the longest unused blocks go. In one run where some run is
     /// long enough (the shortest such), else in as few runs as the largest ones give.
     pub fn lease(&mut self, asked: u32) -> Result<Lease<Leased>, NoLease> {
         let (total, free) = (self.total(), self.free());
@@ -104,6 +140,9 @@ impl PagePool {
         }
         if asked > free {
             return Err(NoLease::FullNow { asked, free });
+        }
+        while self.counts.of(PageState::Free) < asked {
+            self.evict();
         }
         let mut pages = Vec::with_capacity(asked as usize);
         let mut missing = asked;
@@ -152,19 +191,74 @@ impl PagePool {
         self.step(lease)
     }
 
-    /// The lease's pages were a source, and a reader that is lost may still read them.
-    pub fn quarantine_source(&mut self, lease: Lease<Active>) -> Lease<Quarantined> {
-        self.step(lease)
-    }
-
     /// Ends a lease whose pages nobody was told of.
     pub fn free_leased(&mut self, lease: Lease<Leased>) {
         self.release(lease);
     }
 
-    /// Ends a lease whose pages are complete or in use here.
+    /// Ends a lease whose pages are complete or in use here. Those that were published stay cached,
+    /// the ones of later tokens to go first.
     pub fn free_active(&mut self, lease: Lease<Active>) {
-        self.release(lease);
+        let mut freed = Vec::new();
+        for page in lease.pages().iter().rev() {
+            match self.cache.let_go(page.0) {
+                None => freed.push(*page),
+                Some(true) => self.mark(&[*page], PageState::Active, PageState::Cached),
+                Some(false) => {}
+            }
+        }
+        drop(lease.into_pages());
+        self.give_back(&freed, PageState::Active);
+    }
+
+    /// The pages of the longest chain of these blocks that is here, to be read. Nobody gets or writes
+    /// them until the prefix is given back.
+    pub fn hold(&mut self, blocks: &[BlockHash]) -> Prefix {
+        let mut pages = Vec::new();
+        for block in blocks {
+            let Some((page, idle)) = self.cache.hold(*block) else {
+                break;
+            };
+            if idle {
+                self.mark(&[PageIndex(page)], PageState::Cached, PageState::Active);
+            }
+            pages.push(PageIndex(page));
+        }
+        Prefix {
+            pages: pages.into(),
+        }
+    }
+
+    /// Gives a prefix back.
+    pub fn let_go(&mut self, prefix: Prefix) {
+        for page in prefix.pages.iter().rev() {
+            if self.cache.let_go(page.0) == Some(true) {
+                self.mark(&[*page], PageState::Active, PageState::Cached);
+            }
+        }
+    }
+
+    /// The lease's pages, from its first one on, hold these whole blocks, and nobody will write them
+    /// any more: others may read them. Pages that were published before stay so.
+    ///
+    /// # Panics
+    /// Where there are more blocks than pages.
+    pub fn publish(&mut self, lease: &Lease<Active>, blocks: &[BlockHash]) {
+        assert!(blocks.len() <= lease.pages().len(), "a page for each block");
+        for (page, block) in lease.pages().iter().zip(blocks) {
+            self.cache.store(page.0, *block);
+        }
+    }
+
+    /// Blocks that were published or evicted since the last call, in order.
+    pub fn take_changes(&mut self) -> Vec<CacheChange> {
+        self.cache.take_changes()
+    }
+
+    fn evict(&mut self) {
+        let page = self.cache.evict().expect("what counts as free is cached");
+        self.mark(&[PageIndex(page)], PageState::Cached, PageState::Free);
+        self.insert_run(page, 1);
     }
 
     /// Ends a lease: its writer has confirmed that it writes no more.
@@ -183,13 +277,19 @@ impl PagePool {
     }
 
     fn release<S: LeaseState>(&mut self, lease: Lease<S>) {
-        self.mark(lease.pages(), S::STATE, PageState::Free);
-        let mut pages: Vec<u32> = lease.pages().iter().map(|p| p.0).collect();
+        let pages = lease.into_pages();
+        let cached = |page: &PageIndex| self.cache.holds(page.0);
+        assert!(!pages.iter().any(cached), "what is cached was active");
+        self.give_back(&pages, S::STATE);
+    }
+
+    fn give_back(&mut self, pages: &[PageIndex], from: PageState) {
+        self.mark(pages, from, PageState::Free);
+        let mut pages: Vec<u32> = pages.iter().map(|p| p.0).collect();
         pages.sort_unstable();
         for run in pages.chunk_by(|a, b| a + 1 == *b) {
             self.insert_run(run[0], run.len() as u32);
         }
-        drop(lease.into_pages());
     }
 
     fn mark(&mut self, pages: &[PageIndex], from: PageState, to: PageState) {
@@ -235,83 +335,4 @@ impl PagePool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn pages(lease: &Lease<Leased>) -> Vec<u32> {
-        lease.pages().iter().map(|p| p.0).collect()
-    }
-
-    #[test]
-    fn never_fits_and_full_now_are_two_errors() {
-        let mut pool = PagePool::new(4);
-        assert_eq!(
-            pool.lease(5).unwrap_err(),
-            NoLease::NeverFits { asked: 5, total: 4 }
-        );
-        let _held = pool.lease(3).unwrap();
-        assert_eq!(
-            pool.lease(2).unwrap_err(),
-            NoLease::FullNow { asked: 2, free: 1 }
-        );
-    }
-
-    #[test]
-    fn a_lease_is_one_run_where_one_is_long_enough() {
-        let mut pool = PagePool::new(10);
-        let a = pool.lease(3).unwrap();
-        let b = pool.lease(2).unwrap();
-        assert_eq!((pages(&a), pages(&b)), (vec![0, 1, 2], vec![3, 4]));
-        pool.free_leased(a);
-        // Runs 0..3 and 5..10: two pages come from the shorter one, four from the longer one.
-        assert_eq!(pages(&pool.lease(2).unwrap()), [0, 1]);
-        assert_eq!(pages(&pool.lease(4).unwrap()), [5, 6, 7, 8]);
-        // Pieces, when no run is long enough.
-        assert_eq!(pages(&pool.lease(2).unwrap()), [2, 9]);
-        assert_eq!(pool.free(), 0);
-    }
-
-    #[test]
-    fn pages_pass_through_the_states_and_come_back() {
-        let mut pool = PagePool::new(8);
-        let lease = pool.lease(2).unwrap();
-        let lease = pool.expose(lease);
-        assert_eq!(pool.counts().of(PageState::Exposed), 2);
-        let lease = pool.drain(lease);
-        let lease = pool.quarantine(lease);
-        assert_eq!(pool.counts().of(PageState::Quarantined), 2);
-        assert_eq!(pool.free(), 6);
-        pool.free_fenced(lease);
-        assert_eq!(pool.free(), 8);
-        assert_eq!(pool.lease(8).unwrap().pages().len(), 8);
-    }
-
-    proptest! {
-        /// Leases never overlap, counts add up, and when all have ended the pool is one run again.
-        #[test]
-        fn pages_are_owned_once_and_all_come_back(steps in proptest::collection::vec((any::<bool>(), 1..20u32), 1..200)) {
-            let mut pool = PagePool::new(64);
-            let mut held: Vec<Lease<Leased>> = Vec::new();
-            for (take, n) in steps {
-                if take {
-                    if let Ok(lease) = pool.lease(n) {
-                        let mine: std::collections::BTreeSet<_> = lease.pages().iter().collect();
-                        prop_assert_eq!(mine.len(), n as usize);
-                        prop_assert!(held.iter().all(|l| l.pages().iter().all(|p| !mine.contains(p))));
-                        held.push(lease);
-                    }
-                } else if !held.is_empty() {
-                    pool.free_leased(held.swap_remove(n as usize % held.len()));
-                }
-                let used: u32 = held.iter().map(|l| l.pages().len() as u32).sum();
-                prop_assert_eq!(pool.free() + used, 64);
-                prop_assert_eq!(pool.counts().total(), 64);
-            }
-            for lease in held {
-                pool.free_leased(lease);
-            }
-            prop_assert_eq!(pool.free_runs.len(), 1);
-        }
-    }
-}
+mod tests;

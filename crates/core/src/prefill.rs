@@ -15,8 +15,10 @@ pub use agent::PrefillAgent;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::blocks::BlockHash;
 use crate::decode::Refusal;
 use crate::layout::WorkerLayout;
+use crate::pool::CacheChange;
 use crate::{FlowId, Instant, PageIndex, SequenceId, TransferId};
 
 /// What a worker can take, and how long it waits.
@@ -39,6 +41,8 @@ pub enum Input {
         transfer: TransferId,
         /// Tokens of the prompt; all but the last are computed. At least 2.
         tokens: u32,
+        /// Names of the whole blocks of what is computed: all tokens but the last.
+        blocks: Arc<[BlockHash]>,
         /// Into how many flows it is cut: pairs of a source and a target shard. At least 1.
         flows: u16,
         /// When the request must have ended.
@@ -132,6 +136,8 @@ pub enum Output {
         pages: Arc<[PageIndex]>,
         /// Names of its flows.
         flows: Arc<[FlowId]>,
+        /// Tokens whose entries are in the first of these pages already.
+        cached: u32,
     },
     /// Have the engine compute the prompt.
     Prefill {
@@ -141,6 +147,8 @@ pub enum Output {
         sequence: SequenceId,
         /// Its pages.
         pages: Arc<[PageIndex]>,
+        /// Tokens, whole pages of them, that need not be computed: their entries are there.
+        cached: u32,
     },
     /// Ask the engine to let go.
     CancelSequence {
@@ -183,6 +191,8 @@ pub enum Output {
         /// Which transfer.
         transfer: TransferId,
     },
+    /// What this worker holds for later prompts has changed.
+    Cache(CacheChange),
 }
 
 /// How a transfer ended. Nothing of it is in flight.

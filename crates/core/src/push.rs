@@ -26,8 +26,10 @@ pub struct Push {
     pub sequence: SequenceId,
     /// Its pages here, from the prompt's first token on.
     pub source_pages: Arc<[PageIndex]>,
-    /// The pages at the target, from the prompt's first token on.
+    /// The pages at the target, from the token `target_from` on.
     pub target_pages: Arc<[PageIndex]>,
+    /// Tokens before it are held there, in whole pages whose numbers are nobody's business.
+    pub target_from: u32,
     /// Tokens that travel; see [`plan::travelling`].
     pub tokens: std::ops::Range<u32>,
     /// Which shard sends what where.
@@ -189,11 +191,13 @@ impl PushPlanner {
             let source = Side {
                 arena: &arena,
                 pages: &push.source_pages,
+                from: 0,
                 head: of.flow.heads.start - first,
             };
             let target = Side {
                 arena: &of.target,
                 pages: &push.target_pages,
+                from: push.target_from,
                 head: of.flow.heads.start - of.target_head,
             };
             let heads = of.flow.heads.len() as u16;

@@ -179,6 +179,7 @@ impl Bench {
                 sequence,
                 tokens: prompt,
                 pages,
+                cached: 0,
             });
             assert!(
                 matches!(self.event(), Event::Prefilled { .. }),

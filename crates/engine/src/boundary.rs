@@ -34,6 +34,8 @@ pub enum Command {
         tokens: Arc<[u32]>,
         /// Room for all tokens but the last.
         pages: Arc<[PageIndex]>,
+        /// How many tokens' entries are in the pages already, and are not to be written.
+        cached: u32,
     },
     /// Get ready to generate, but do not start: the KV entries of all tokens but the last are
     /// still to come. Ends with [`Event::Finished`], [`Event::Cancelled`] or [`Event::Failed`].

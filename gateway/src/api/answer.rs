@@ -25,6 +25,8 @@ pub(crate) struct Shape {
 pub(crate) struct Usage {
     pub(crate) prompt: u64,
     pub(crate) completion: u64,
+    /// Of the prompt's tokens, those that nobody had to compute.
+    pub(crate) cached: u64,
 }
 
 impl Usage {
@@ -33,7 +35,7 @@ impl Usage {
             "prompt_tokens": self.prompt,
             "completion_tokens": self.completion,
             "total_tokens": self.prompt + self.completion,
-            "prompt_tokens_details": {"cached_tokens": 0},
+            "prompt_tokens_details": {"cached_tokens": self.cached},
         })
     }
 }
@@ -197,10 +199,13 @@ mod tests {
             .usage(Usage {
                 prompt: 3,
                 completion: 2,
+                cached: 1,
             })
             .unwrap();
         assert_eq!(last["choices"], json!([]));
         assert_eq!(last["usage"]["total_tokens"], 5);
+        let details = &last["usage"]["prompt_tokens_details"];
+        assert_eq!(details["cached_tokens"], 1);
         let silent = Shape {
             include_usage: false,
             ..shape

@@ -157,7 +157,7 @@ async fn write(mut begun: Begun, journal: &mut Journal, writer: &Writer) -> Resu
     };
     let reason = reason(&finished)?;
     journal.finished(reason);
-    let usage = begun.usage(journal);
+    let usage = begun.usage(&finished, journal);
     let Begun {
         shape, generation, ..
     } = begun;

@@ -105,9 +105,10 @@ fn record(recorder: &PrometheusRecorder, seat: &Seat) {
 }
 
 /// Pages by state.
-pub(crate) const fn states(pages: &proto::Pages) -> [(&'static str, u32); 7] {
+pub(crate) const fn states(pages: &proto::Pages) -> [(&'static str, u32); 8] {
     [
-        ("free", pages.free),
+        ("free", pages.free.saturating_sub(pages.cached)),
+        ("cached", pages.cached),
         ("leased", pages.leased),
         ("exposed", pages.exposed),
         ("ready", pages.ready),

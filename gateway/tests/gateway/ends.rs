@@ -281,7 +281,10 @@ fn script() -> Vec<Kind> {
         })
     };
     let mut script = vec![
-        Kind::Reserved(proto::Reserved { pages: 1 }),
+        Kind::Reserved(proto::Reserved {
+            pages: 1,
+            held_tokens: 0,
+        }),
         Kind::Started(proto::Started::default()),
     ];
     script.extend((100..108).map(token));
@@ -289,6 +292,7 @@ fn script() -> Vec<Kind> {
     script.push(Kind::Finished(proto::Finished {
         text: String::new(),
         reason,
+        cached_tokens: 0,
     }));
     script
 }

@@ -48,6 +48,9 @@ pub(crate) fn free_pages(free: u32) -> proto::Load {
     }
 }
 
+/// Prompt tokens that every answer says were cached.
+pub(crate) const CACHED_TOKENS: u32 = 3;
+
 fn geometry() -> proto::Geometry {
     let geometry = KvGeometry {
         layers: 30,
@@ -193,7 +196,10 @@ async fn control(
         };
         if channel
             .send
-            .send(&proto::Beat { load: Some(load) })
+            .send(&proto::Beat {
+                load: Some(load),
+                ..Default::default()
+            })
             .await
             .is_err()
         {
@@ -221,7 +227,11 @@ impl Call {
     }
 
     pub(crate) async fn reserve(&mut self) {
-        self.say(Kind::Reserved(proto::Reserved { pages: 1 })).await;
+        self.say(Kind::Reserved(proto::Reserved {
+            pages: 1,
+            held_tokens: 0,
+        }))
+        .await;
     }
 
     pub(crate) async fn start(&mut self) {
@@ -246,6 +256,7 @@ impl Call {
         let finished = proto::Finished {
             text: text.into(),
             reason: reason.into(),
+            cached_tokens: CACHED_TOKENS,
         };
         self.say(Kind::Finished(finished)).await;
     }

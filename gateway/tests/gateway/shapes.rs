@@ -8,7 +8,7 @@ use tandem_wire::proto::generate_reply::Kind;
 
 use crate::client::{get, http2, post, post_stream};
 use crate::harness::{CHAT, COMPLETIONS, chat, with, with_one_worker};
-use crate::scripted_worker::MODEL;
+use crate::scripted_worker::{CACHED_TOKENS, MODEL};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_chat_is_answered_whole() {
@@ -42,7 +42,7 @@ async fn a_chat_is_answered_whole() {
         "prompt_tokens": prompt,
         "completion_tokens": 3,
         "total_tokens": prompt + 3,
-        "prompt_tokens_details": {"cached_tokens": 0},
+        "prompt_tokens_details": {"cached_tokens": CACHED_TOKENS},
     });
     assert_eq!(answer["usage"], usage);
     assert!(reply.header("x-request-id").is_some());

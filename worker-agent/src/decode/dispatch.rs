@@ -24,7 +24,10 @@ pub(super) struct Order {
     pub(super) request: RequestId,
     pub(super) prefill: Prefill,
     pub(super) tokens: Arc<[u32]>,
+    /// From the first token on that is not held here.
     pub(super) pages: Vec<u32>,
+    pub(super) held_tokens: u32,
+    pub(super) salt: Arc<[u8]>,
     /// Shard by shard.
     pub(super) armed: Arc<[Armed]>,
     pub(super) inboxes: Arc<[Inbox]>,
@@ -64,7 +67,7 @@ pub(super) async fn run(
         kind: Some(proto::open::Kind::Dispatch(message(facts, order))),
     };
     let input = match send.send(&open).await {
-        Ok(()) => follow(request, &mut send, &mut recv, &mut cancel).await,
+        Ok(()) => follow(request, &mut send, &mut recv, &mut cancel, task).await,
         Err(why) => Input::WriterLost {
             request,
             why: why.to_string(),
@@ -81,6 +84,7 @@ async fn follow(
     send: &mut Sender,
     recv: &mut Receiver,
     cancel: &mut watch::Receiver<bool>,
+    task: &Handle,
 ) -> Input {
     // Reading is not cancel-safe: it has a task of its own.
     let reading = async {
@@ -96,6 +100,11 @@ async fn follow(
             };
             let how = match reply.kind {
                 Some(Kind::Accepted(_)) => continue,
+                Some(Kind::Began(began)) => {
+                    let began = Happened::Began(request, began.cached_tokens);
+                    let _ = task.send(began).await;
+                    continue;
+                }
                 Some(Kind::Refused(why)) => WriterEnd::Refused(failure::read_refusal(why)),
                 Some(Kind::Done(done)) => {
                     tracing::debug!(%request, ?done, "pushed");
@@ -143,6 +152,8 @@ fn message(facts: &Facts, order: Order) -> proto::Dispatch {
         geometry: Some(proto::Geometry::from(&*facts.layout)),
         fingerprint: facts.engine.fingerprint.clone(),
         time_left_ms: left.as_millis() as u64,
+        held_tokens: order.held_tokens,
+        cache_salt: order.salt.to_vec().into(),
     }
 }
 

@@ -25,6 +25,7 @@ pub(crate) struct Asked {
     pub(super) sampling: Sampling,
     pub(super) stop: StopConditions,
     pub(super) prefill: Option<Prefill>,
+    pub(super) salt: Arc<[u8]>,
     pub(super) deadline: Instant,
     pub(super) replies: mpsc::Sender<proto::GenerateReply>,
 }
@@ -54,11 +55,12 @@ const LAST_WORD: Duration = Duration::from_secs(5);
 const OTHER_REPLIES: usize = 4;
 
 impl Asked {
-    pub(super) fn reserve(&self, now: tandem_core::Instant) -> Reserve {
+    pub(super) fn reserve(&self, facts: &Facts, now: tandem_core::Instant) -> Reserve {
         let left = self.deadline.saturating_duration_since(Instant::now());
         Reserve {
             request: self.request,
             tokens: self.tokens.len() as u32,
+            blocks: facts.blocks(&self.salt, &self.tokens[..self.tokens.len() - 1]),
             new_tokens: self.stop.max_tokens - self.generated,
             prefill: self.prefill.as_ref().map(Prefill::writer),
             deadline: now + left,
@@ -155,6 +157,7 @@ fn read(
             ignore_eos: stop.ignore_eos,
         },
         prefill,
+        salt: g.cache_salt.as_ref().into(),
         deadline: Instant::now() + left,
         replies,
     };

@@ -35,9 +35,16 @@ impl DecodeTask {
                 peer,
                 pieces,
             } => self.arm(request, &peer, &pieces),
-            Output::Reserved { request, pages } => {
-                if let Some(held) = self.held.get(&request) {
-                    held.reserved(pages);
+            Output::Reserved {
+                request,
+                pages,
+                held,
+            } => {
+                self.figures.cached_tokens += u64::from(held);
+                if let Some(entry) = self.held.get_mut(&request) {
+                    // Where prefill runs elsewhere, it says how much of the prompt it had.
+                    entry.cached = held;
+                    entry.reserved(pages, held);
                 }
             }
             Output::Dispatch {
@@ -45,13 +52,15 @@ impl DecodeTask {
                 peer,
                 armed,
                 pages,
+                held,
             } => {
-                self.dispatch(request, &peer, &armed, &pages);
+                self.dispatch(request, &peer, &armed, (&pages, held));
             }
             Output::PrefillHere {
                 request,
                 sequence,
                 pages,
+                cached,
             } => {
                 let Some(held) = self.held.get(&request) else {
                     return;
@@ -62,6 +71,7 @@ impl DecodeTask {
                     sequence,
                     tokens,
                     pages,
+                    cached,
                 });
             }
             Output::MakeReady { request, sequence } => {
@@ -99,6 +109,7 @@ impl DecodeTask {
             Output::Gone { request } => {
                 self.held.remove(&request);
             }
+            Output::Cache(change) => self.cache.add(change),
         }
     }
 
@@ -146,7 +157,7 @@ impl DecodeTask {
         request: RequestId,
         peer: &Peer,
         armed: &Arc<[Armed]>,
-        pages: &[PageIndex],
+        (pages, held_tokens): (&[PageIndex], u32),
     ) {
         let Some(inboxes) = self.inboxes.of(peer) else {
             let why = "its inbox was closed".into();
@@ -164,6 +175,8 @@ impl DecodeTask {
             prefill,
             tokens: Arc::clone(&held.tokens),
             pages: pages.iter().map(|p| p.0).collect(),
+            held_tokens,
+            salt: Arc::clone(&held.salt),
             armed: Arc::clone(armed),
             inboxes,
             deadline: held.deadline,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use tandem_core::blocks::BlockHash;
 use tandem_core::decode::{Failure, Peer, Refusal};
 use tandem_engine::{FinishReason, Sampling, StopConditions, TokenLogprob};
 use tandem_wire::proto;
@@ -12,6 +13,7 @@ use tokio::sync::{mpsc, watch};
 use super::generate::{Asked, Prefill};
 use super::reply;
 use crate::failure;
+use crate::start::Facts;
 
 /// A request in flight.
 pub(super) struct Held {
@@ -20,6 +22,11 @@ pub(super) struct Held {
     pub(super) sampling: Sampling,
     pub(super) stop: StopConditions,
     pub(super) prefill: Option<Prefill>,
+    pub(super) salt: Arc<[u8]>,
+    /// Tokens generated here.
+    answer: Vec<u32>,
+    /// Tokens that need not be computed.
+    pub(super) cached: u32,
     pub(super) deadline: Instant,
     replies: mpsc::Sender<proto::GenerateReply>,
     /// Set to cancel its dispatch.
@@ -36,6 +43,9 @@ impl Held {
             sampling: asked.sampling,
             stop: asked.stop,
             prefill: asked.prefill,
+            salt: asked.salt,
+            answer: Vec::new(),
+            cached: 0,
             deadline: asked.deadline,
             replies: asked.replies,
             cancel: watch::Sender::new(false),
@@ -67,8 +77,16 @@ impl Held {
         self.say(Kind::Refused(failure::refusal(why)));
     }
 
-    pub(super) fn reserved(&self, pages: u32) {
-        self.say(Kind::Reserved(proto::Reserved { pages }));
+    pub(super) fn reserved(&self, pages: u32, held: u32) {
+        let held_tokens = held;
+        self.say(Kind::Reserved(proto::Reserved { pages, held_tokens }));
+    }
+
+    /// Names of the whole blocks of all tokens that have KV entries.
+    pub(super) fn blocks(&self, facts: &Facts) -> Arc<[BlockHash]> {
+        let all = self.tokens.iter().chain(&self.answer).copied();
+        let all: Vec<u32> = all.collect();
+        facts.blocks(&self.salt, &all[..all.len() - 1])
     }
 
     pub(super) fn started(&mut self) {
@@ -90,6 +108,7 @@ impl Held {
             logprob: l.logprob,
         };
         let logprobs = logprobs.into_iter().map(logprob).collect();
+        self.answer.push(token);
         self.say(Kind::Token(proto::Token {
             token,
             text,
@@ -105,6 +124,7 @@ impl Held {
         self.say(Kind::Finished(proto::Finished {
             text,
             reason: reason.into(),
+            cached_tokens: self.cached,
         }));
     }
 

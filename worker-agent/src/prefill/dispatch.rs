@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tandem_core::arena::ArenaLayout;
+use tandem_core::blocks::BlockHash;
 use tandem_core::decode::{Peer, Refusal};
 use tandem_core::flow::{Flow, flows};
 use tandem_core::immediate::SlotKey;
@@ -26,7 +27,11 @@ use crate::start::Facts;
 /// A checked order.
 pub(crate) struct Asked {
     pub(super) tokens: Arc<[u32]>,
+    /// Whole blocks of what is computed.
+    pub(super) blocks: Arc<[BlockHash]>,
     pub(super) pages: Arc<[PageIndex]>,
+    /// Tokens that the decode worker holds, before those pages.
+    pub(super) held: u32,
     /// Tokens that travel.
     pub(super) travelling: Range<u32>,
     pub(super) flows: Vec<AskedFlow>,
@@ -167,7 +172,13 @@ fn read(
     if let Some(token) = d.tokens.iter().find(|t| **t >= facts.engine.vocabulary) {
         return Err(Refusal::Invalid(format!("token {token}")));
     }
-    if d.pages.len() != theirs.geometry().pages_for(d.tokens.len() - 1) {
+    let (page, prefilled) = (u32::from(theirs.geometry().page_tokens), d.tokens.len() - 1);
+    let held = d.held_tokens;
+    if held as usize >= prefilled || !held.is_multiple_of(page) {
+        let why = format!("{held} tokens held of {prefilled}, in pages of {page}");
+        return Err(Refusal::Invalid(why));
+    }
+    if d.pages.len() != theirs.geometry().pages_for(prefilled - held as usize) {
         return Err(Refusal::Invalid(format!("{} pages", d.pages.len())));
     }
     if let Some(page) = d.pages.iter().find(|p| **p >= theirs.pages()) {
@@ -191,9 +202,11 @@ fn read(
         .collect();
     let grain = grain(ours.geometry().page_tokens, theirs.geometry().page_tokens);
     Ok(Asked {
-        travelling: travelling(0, d.tokens.len() as u32 - 1, grain),
+        travelling: travelling(held, prefilled as u32, grain),
+        blocks: facts.blocks(&d.cache_salt, &d.tokens[..prefilled]),
         tokens: d.tokens.into(),
         pages: d.pages.into_iter().map(PageIndex).collect(),
+        held,
         flows: flows?,
         peer,
         deadline: Instant::now() + Duration::from_millis(d.time_left_ms).min(LONGEST),

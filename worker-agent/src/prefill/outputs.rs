@@ -35,11 +35,18 @@ impl PrefillTask {
                 sequence,
                 pages,
                 flows,
-            } => self.open(transfer, sequence, &pages, &flows),
+                cached,
+            } => {
+                self.figures.cached_tokens += u64::from(cached);
+                let cached_tokens = cached;
+                self.say(transfer, Kind::Began(proto::Began { cached_tokens }));
+                self.open(transfer, sequence, &pages, &flows);
+            }
             Output::Prefill {
                 transfer,
                 sequence,
                 pages,
+                cached,
             } => {
                 let Some(held) = self.held.get(&transfer) else {
                     return;
@@ -50,6 +57,7 @@ impl PrefillTask {
                     sequence,
                     tokens,
                     pages,
+                    cached,
                 });
             }
             Output::CancelSequence { sequence } => {
@@ -73,6 +81,7 @@ impl PrefillTask {
             Output::Close { transfer } => self.close_ways(transfer),
             Output::End { transfer, how } => self.end(transfer, how),
             Output::Fence { transfer } => self.fence(transfer),
+            Output::Cache(change) => self.cache.add(change),
             Output::Gone { transfer } => {
                 let Some(held) = self.held.remove(&transfer) else {
                     return;
@@ -115,6 +124,7 @@ impl PrefillTask {
             sequence,
             source_pages: Arc::clone(pages),
             target_pages: Arc::clone(&held.asked.pages),
+            target_from: held.asked.held,
             tokens: held.asked.travelling.clone(),
             flows: flows.clone().map(|(id, of)| of.push(*id)).collect(),
         };

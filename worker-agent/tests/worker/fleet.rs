@@ -35,6 +35,16 @@ pub(crate) struct Worker {
     running: Task<Result<(), StartError>>,
 }
 
+/// What a request brought.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    pub(crate) tokens: Vec<u32>,
+    /// Tokens that the decode worker held.
+    pub(crate) held: u32,
+    /// Tokens that nobody computed.
+    pub(crate) cached: u32,
+}
+
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LONG, future).await.expect("in time")
 }
@@ -105,6 +115,10 @@ impl Fleet {
 
 async fn greet(connection: &Connection) -> proto::Welcome {
     let mut channel = within(connection.open()).await.unwrap();
+    hello(&mut channel).await
+}
+
+async fn hello(channel: &mut Channel) -> proto::Welcome {
     let hello = proto::Hello {
         version: tandem_wire::PROTOCOL_VERSION,
         name: "gateway".into(),
@@ -136,15 +150,37 @@ impl Worker {
 
     /// The tokens of a greedy answer.
     pub(crate) async fn tokens(&self, generate: proto::Generate) -> Result<Vec<u32>, String> {
+        self.answer(generate).await.map(|a| a.tokens)
+    }
+
+    /// A greedy answer.
+    pub(crate) async fn answer(&self, generate: proto::Generate) -> Result<Answer, String> {
         let mut channel = self.ask(generate).await;
-        let mut tokens = Vec::new();
+        let mut answer = Answer::default();
         loop {
             let reply = within(channel.recv.expect::<proto::GenerateReply>()).await;
             match reply.map_err(|e| e.to_string())?.kind {
-                Some(Kind::Token(token)) => tokens.push(token.token),
-                Some(Kind::Finished(_)) => return Ok(tokens),
-                Some(Kind::Reserved(_) | Kind::Started(_)) => {}
+                Some(Kind::Token(token)) => answer.tokens.push(token.token),
+                Some(Kind::Finished(finished)) => {
+                    answer.cached = finished.cached_tokens;
+                    return Ok(answer);
+                }
+                Some(Kind::Reserved(reserved)) => answer.held = reserved.held_tokens,
+                Some(Kind::Started(_)) => {}
                 other => return Err(format!("{other:?}")),
+            }
+        }
+    }
+
+    /// The blocks that the worker reports to hold, to one who has just come.
+    pub(crate) async fn cached_blocks(&self) -> usize {
+        let mut channel = within(self.connection.open()).await.unwrap();
+        hello(&mut channel).await;
+        loop {
+            let beat: proto::Beat = within(channel.recv.expect()).await.unwrap();
+            if let Some(report) = beat.cache {
+                assert!(report.reset, "the first report is of everything");
+                return report.changes.len();
             }
         }
     }
@@ -198,5 +234,6 @@ pub(crate) fn generate(
         }),
         prefill,
         time_left_ms: 60_000,
+        ..proto::Generate::default()
     }
 }

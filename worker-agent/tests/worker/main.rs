@@ -8,4 +8,5 @@
 )]
 
 mod fleet;
+mod prefixes;
 mod shardings;

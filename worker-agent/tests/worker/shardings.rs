@@ -20,7 +20,7 @@ fn prompt(seed: u32) -> Vec<u32> {
 fn worker(ranks: u16, page_tokens: u16, chunk: u32, order: &str) -> String {
     format!(
         "tensor_parallel = {ranks}\npage_tokens = {page_tokens}\nchunk_tokens = {chunk}\n\
-         kv_order = {order:?}\nkv_pages = {}",
+         kv_order = {order:?}\nkv_pages = {}\nprefix_cache = false",
         2048 / u32::from(page_tokens)
     )
 }

@@ -8,10 +8,13 @@ use std::sync::Arc;
 
 use super::request::{Idle, Pages, Request};
 use super::{DecodeLimits, Failure, Input, Output, Peer, Refusal, Reserve, Writer};
+use crate::blocks::BlockHash;
+use crate::layout::WorkerLayout;
+use crate::lease::{Lease, Leased};
 use crate::ledger::Armed;
 use crate::plan;
 use crate::pool::{PageCounts, PagePool};
-use crate::{Instant, RequestId, SequenceId};
+use crate::{Instant, PageIndex, RequestId, SequenceId};
 
 /// Every request of one decode worker (or of one that does both).
 #[derive(Debug)]
@@ -96,12 +99,15 @@ impl DecodeAgent {
             Input::Cancel { request } => self.fail(now, request, Failure::Cancelled),
             Input::Tick => self.tick(now),
         }
+        let changes = self.pool.take_changes().into_iter();
+        self.outputs.extend(changes.map(Output::Cache));
     }
 
     fn reserve(&mut self, reserve: Reserve) {
         let Reserve {
             request,
             tokens,
+            blocks,
             new_tokens,
             prefill,
             deadline,
@@ -111,23 +117,38 @@ impl DecodeAgent {
             self.outputs.push_back(refuse(why));
             return;
         }
+        let prefilled = tokens - 1;
+        let page = u32::from(self.limits.layout.geometry().page_tokens);
+        let whole = blocks.len().min((prefilled / page) as usize);
+        let blocks: Arc<[BlockHash]> = blocks[..whole].into();
+        let prefix = self.pool.hold(&blocks);
+        let held = prefix.pages().len() as u32 * page;
         // The last token generated needs no KV entry: nobody reads it.
-        let room = tokens as usize + new_tokens as usize - 1;
-        let lease = match self.pool.lease(self.pages_for(room) as u32) {
+        let room = self.pages_for(tokens as usize + new_tokens as usize - 1);
+        let own = room - prefix.pages().len();
+        let lease = match self.pool.lease(own as u32) {
             Ok(lease) => lease,
-            Err(why) => return self.outputs.push_back(refuse(why.into())),
+            Err(why) => {
+                self.pool.let_go(prefix);
+                return self.outputs.push_back(refuse(why.into()));
+            }
         };
         let sequence = self.new_sequence();
-        let pages = Arc::clone(lease.pages());
-        let count = pages.len() as u32;
+        let pages: Arc<[PageIndex]> = prefix
+            .pages()
+            .iter()
+            .chain(lease.pages().iter())
+            .copied()
+            .collect();
         self.outputs.push_back(Output::Admit {
             request,
             sequence,
             pages: Arc::clone(&pages),
         });
-        let prefilled = tokens - 1;
-        let mut entry = Request {
+        let entry = Request {
             pages: Pages::Moving,
+            prefix,
+            blocks,
             peer: None,
             prefilled,
             decode: Some(sequence),
@@ -137,12 +158,26 @@ impl DecodeAgent {
             over: false,
             drain_by: None,
         };
+        self.begin(request, entry, lease, prefill, (pages, held));
+    }
+
+    /// Sets a request going that has its pages, of which the first `held` tokens' are complete.
+    fn begin(
+        &mut self,
+        request: RequestId,
+        mut entry: Request,
+        lease: Lease<Leased>,
+        prefill: Option<Writer>,
+        (pages, held): (Arc<[PageIndex]>, u32),
+    ) {
+        let prefilled = entry.prefilled;
+        let sequence = entry.decode.expect("a new request has a sequence");
         match prefill {
-            Some(Writer { peer, layout }) if prefilled > 0 => {
+            Some(Writer { peer, layout }) if prefilled > held => {
                 self.outputs.push_back(Output::Arm {
                     request,
                     peer: peer.clone(),
-                    pieces: self.pieces(&layout, prefilled),
+                    pieces: self.pieces(&layout, held, prefilled),
                 });
                 entry.peer = Some(peer);
                 entry.pages = Pages::Arming(lease);
@@ -151,9 +186,10 @@ impl DecodeAgent {
                 entry.pages = Pages::Active(self.pool.activate_unexposed(lease));
                 self.outputs.push_back(Output::Reserved {
                     request,
-                    pages: count,
+                    pages: pages.len() as u32,
+                    held,
                 });
-                if prefilled == 0 {
+                if prefilled == held {
                     self.outputs
                         .push_back(Output::MakeReady { request, sequence });
                 } else {
@@ -163,6 +199,7 @@ impl DecodeAgent {
                         request,
                         sequence,
                         pages,
+                        cached: held,
                     });
                 }
             }
@@ -209,10 +246,10 @@ impl DecodeAgent {
     }
 
     /// What each shard will count.
-    fn pieces(&self, source: &crate::layout::WorkerLayout, prefilled: u32) -> Arc<[u64]> {
+    fn pieces(&self, source: &WorkerLayout, held: u32, prefilled: u32) -> Arc<[u64]> {
         let target = &self.limits.layout;
         let grain = plan::grain(source.geometry().page_tokens, target.geometry().page_tokens);
-        let tokens = plan::travelling(0, prefilled, grain);
+        let tokens = plan::travelling(held, prefilled, grain);
         target
             .of_rank(0)
             .map(|(shard, _)| plan::expected(target, shard, &tokens, grain))
@@ -232,9 +269,11 @@ impl DecodeAgent {
         match std::mem::replace(&mut request.pages, Pages::Moving) {
             Pages::Arming(lease) => {
                 let lease = self.pool.expose(lease);
-                let total = lease.pages().len() as u32;
                 let geometry = self.limits.layout.geometry();
-                let prompt = geometry.pages_for(request.prefilled as usize);
+                let known = request.prefix.pages().len();
+                let held = known as u32 * u32::from(geometry.page_tokens);
+                let total = (known + lease.pages().len()) as u32;
+                let prompt = geometry.pages_for(request.prefilled as usize) - known;
                 let pages = lease.pages()[..prompt].into();
                 request.armed = armed.iter().copied().map(Some).collect();
                 request.pages = Pages::Exposed { lease, done: false };
@@ -245,12 +284,14 @@ impl DecodeAgent {
                 self.outputs.push_back(Output::Reserved {
                     request: id,
                     pages: total,
+                    held,
                 });
                 self.outputs.push_back(Output::Dispatch {
                     request: id,
                     peer,
                     armed,
                     pages,
+                    held,
                 });
             }
             Pages::ArmingInVain(lease) => {
@@ -309,7 +350,10 @@ impl DecodeAgent {
             Pages::Exposed { lease, .. } => {
                 // All pieces are in memory and there are no others: nobody writes here any more.
                 let lease = self.pool.fill(lease);
-                request.pages = Pages::Active(self.pool.activate(lease));
+                let lease = self.pool.activate(lease);
+                let known = request.prefix.pages().len();
+                self.pool.publish(&lease, &request.blocks[known..]);
+                request.pages = Pages::Active(lease);
                 if let Some(sequence) = request.decode {
                     self.outputs.push_back(Output::MakeReady {
                         request: id,

@@ -1,7 +1,11 @@
 //! One request at a decode worker.
 
+use std::sync::Arc;
+
+use crate::blocks::BlockHash;
 use crate::lease::{Active, Draining, Exposed, Lease, Leased, Quarantined};
 use crate::ledger::Armed;
+use crate::pool::Prefix;
 use crate::{Instant, SequenceId};
 
 use super::Peer;
@@ -10,6 +14,10 @@ use super::Peer;
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) pages: Pages,
+    /// Cached pages that the request begins with.
+    pub(super) prefix: Prefix,
+    /// Names of the whole blocks of its prefilled tokens.
+    pub(super) blocks: Arc<[BlockHash]>,
     pub(super) peer: Option<Peer>,
     /// Tokens whose KV entries come from prefill.
     pub(super) prefilled: u32,

@@ -5,6 +5,7 @@ mod world;
 use std::time::Duration;
 
 use super::*;
+use crate::blocks::BlockHash;
 use crate::geometry::{KvDtype, KvGeometry, KvKind, KvOrder};
 use crate::immediate::SlotKey;
 use crate::lease::PageState;
@@ -56,6 +57,7 @@ fn reserve(n: u128, tokens: u32, prefill: Option<Peer>) -> Input {
     Input::Reserve(Reserve {
         request: id(n),
         tokens,
+        blocks: [].into(),
         new_tokens: 4,
         prefill: prefill.map(|peer| Writer {
             peer,
@@ -121,7 +123,8 @@ fn a_request_is_dispatched_only_when_its_counter_is_armed() {
         out[0],
         Output::Reserved {
             request: id(1),
-            pages: 3
+            pages: 3,
+            held: 0
         }
     );
     assert!(matches!(&out[1], Output::Dispatch { pages, .. } if pages.len() == 2));
@@ -155,7 +158,7 @@ fn decoding_starts_when_the_count_is_full_and_pages_return_at_the_end() {
     let out = outputs(&mut agent);
     assert_eq!(out[0], released(0));
     assert!(matches!(out[1], Output::MakeReady { .. }));
-    let how = SequenceEnd::Finished;
+    let how = SequenceEnd::Finished([].into());
     agent.handle(
         at(2),
         Input::SequenceEnded {
@@ -399,4 +402,90 @@ fn a_prefill_worker_of_another_geometry_is_refused_with_both_values() {
         why,
     };
     assert_eq!(outputs(&mut agent), [refused]);
+}
+
+fn with_blocks(n: u128, tokens: u32, blocks: &[u8], prefill: Option<Peer>) -> Input {
+    let Input::Reserve(mut wanted) = reserve(n, tokens, prefill) else {
+        unreachable!("it reserves")
+    };
+    wanted.blocks = blocks.iter().map(|b| BlockHash([*b; 16])).collect();
+    Input::Reserve(wanted)
+}
+
+/// Runs request `n` through a transfer to its end.
+fn serve(agent: &mut DecodeAgent, n: u128, tokens: u32, blocks: &[u8]) -> Vec<Output> {
+    agent.handle(at(0), with_blocks(n, tokens, blocks, Some(peer(0))));
+    let request = id(n);
+    let armed = armed(n as u16);
+    agent.handle(at(0), Input::Armed { request, armed });
+    let out = outputs(agent);
+    for shard in 0..2 {
+        agent.handle(at(0), Input::Full { request, shard });
+    }
+    let ended = Input::SequenceEnded {
+        request,
+        which: Which::Decode,
+        how: SequenceEnd::Finished([].into()),
+    };
+    agent.handle(at(0), ended);
+    out
+}
+
+#[test]
+fn blocks_that_are_held_are_not_transferred_again() {
+    let mut agent = agent();
+    serve(&mut agent, 1, 14, &[1, 2, 3]);
+    let cached = outputs(&mut agent);
+    let stored = |b: u8| Output::Cache(CacheChange::Stored(BlockHash([b; 16])));
+    assert!([1, 2, 3].iter().all(|b| cached.contains(&stored(*b))));
+    assert_eq!(agent.pages().of(PageState::Cached), 3);
+    // Two blocks in common, then eight other tokens.
+    let out = serve(&mut agent, 2, 17, &[1, 2, 9, 8]);
+    let Some(Output::Arm { pieces, .. }) = out.get(1) else {
+        panic!("{out:?}")
+    };
+    // Two of four grains of four tokens: a head in two planes of two layers each.
+    assert_eq!(pieces[..], [8, 8]);
+    let dispatched = out.iter().find_map(|o| match o {
+        Output::Dispatch { pages, held, .. } => Some((pages.len(), *held)),
+        _ => None,
+    });
+    assert_eq!(dispatched, Some((2, 8)));
+    assert_eq!(agent.pages().free(), PAGES);
+}
+
+#[test]
+fn a_prompt_that_is_held_whole_needs_no_prefill_at_all() {
+    let mut agent = agent();
+    serve(&mut agent, 1, 9, &[1, 2]);
+    outputs(&mut agent);
+    agent.handle(at(0), with_blocks(2, 9, &[1, 2], Some(peer(0))));
+    let out = outputs(&mut agent);
+    assert!(
+        matches!(
+            out[1..],
+            [Output::Reserved { held: 8, .. }, Output::MakeReady { .. }]
+        ),
+        "{out:?}"
+    );
+}
+
+#[test]
+fn pages_of_an_unfinished_transfer_are_never_cached() {
+    let mut agent = agent();
+    agent.handle(at(0), with_blocks(1, 9, &[1, 2], Some(peer(0))));
+    let armed = armed(1);
+    let request = id(1);
+    agent.handle(at(0), Input::Armed { request, armed });
+    agent.handle(at(0), Input::Full { request, shard: 0 });
+    let how = WriterEnd::Failed("NIC".into());
+    agent.handle(at(0), Input::WriterGone { request, how });
+    let ended = Input::SequenceEnded {
+        request,
+        which: Which::Decode,
+        how: SequenceEnd::Cancelled,
+    };
+    agent.handle(at(0), ended);
+    assert_eq!(agent.pages().of(PageState::Free), PAGES);
+    assert_eq!(agent.pages().of(PageState::Cached), 0);
 }

@@ -42,6 +42,7 @@ fn sizes(source: &[u32], target: &[u32], max_bytes: u32) -> Vec<(u32, u16)> {
     let side = |pages| Side {
         arena: &arena,
         pages,
+        from: 0,
         head: 0,
     };
     let tokens = 0..16 * source.len() as u32;
@@ -237,6 +238,7 @@ fn execute(
         let side = |arena, pages, first| Side {
             arena,
             pages,
+            from: 0,
             head: flow.heads.start - first,
         };
         for tokens in steps {

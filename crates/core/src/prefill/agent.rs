@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::{Input, Output, PrefillLimits, TransferEnd};
+use crate::blocks::BlockHash;
 use crate::decode::Refusal;
-use crate::lease::{Active, Lease, PageState, Quarantined};
-use crate::pool::{NoLease, PageCounts, PagePool};
-use crate::{FlowId, Instant, SequenceId, TransferId};
+use crate::lease::{Active, Lease};
+use crate::pool::{NoLease, PageCounts, PagePool, Prefix};
+use crate::{FlowId, Instant, PageIndex, SequenceId, TransferId};
 
 /// Every transfer of one prefill worker.
 #[derive(Debug)]
@@ -18,7 +19,7 @@ pub struct PrefillAgent {
     queue: VecDeque<Waiting>,
     transfers: BTreeMap<TransferId, Transfer>,
     /// Transfers that have ended while a lost reader may still read their pages.
-    unsettled: BTreeMap<TransferId, Lease<Quarantined>>,
+    unsettled: BTreeMap<TransferId, Source>,
     /// Which transfer each open flow is of.
     flows: BTreeMap<FlowId, TransferId>,
     next_sequence: u64,
@@ -31,13 +32,23 @@ pub struct PrefillAgent {
 struct Waiting {
     transfer: TransferId,
     tokens: u32,
+    blocks: Arc<[BlockHash]>,
     flows: u16,
     deadline: Instant,
 }
 
+/// The pages that a transfer reads.
+#[derive(Debug)]
+struct Source {
+    prefix: Prefix,
+    lease: Lease<Active>,
+}
+
 #[derive(Debug)]
 struct Transfer {
-    lease: Lease<Active>,
+    source: Source,
+    /// Whole blocks of what is computed.
+    blocks: Arc<[BlockHash]>,
     tokens: u32,
     deadline: Instant,
     sequence: SequenceId,
@@ -153,12 +164,14 @@ impl PrefillAgent {
             Input::Dispatch {
                 transfer,
                 tokens,
+                blocks,
                 flows,
                 deadline,
             } => {
                 let waiting = Waiting {
                     transfer,
                     tokens,
+                    blocks,
                     flows,
                     deadline,
                 };
@@ -181,6 +194,8 @@ impl PrefillAgent {
             Input::Tick => self.tick(now),
         }
         self.start_waiting();
+        let changes = self.pool.take_changes().into_iter();
+        self.outputs.extend(changes.map(Output::Cache));
     }
 
     fn dispatch(&mut self, waiting: Waiting) {
@@ -225,32 +240,45 @@ impl PrefillAgent {
     /// Leases pages for waiting transfers, the oldest first.
     fn start_waiting(&mut self) {
         while let Some(next) = self.queue.front() {
+            // A step must run, since its progress is what pushes the pages: at least the last token
+            // that is wanted is computed again.
+            let page = usize::from(self.limits.layout.geometry().page_tokens);
+            let reusable = (next.tokens as usize - 2) / page;
+            let blocks = Arc::clone(&next.blocks);
             let pages = self.pages_for(next);
-            let Ok(lease) = self.pool.lease(pages) else {
-                return;
+            let prefix = self.pool.hold(&blocks[..reusable.min(blocks.len())]);
+            let missing = pages - prefix.pages().len() as u32;
+            let lease = match self.pool.lease(missing) {
+                Ok(lease) => lease,
+                Err(_) => return self.pool.let_go(prefix),
             };
             let Some(Waiting {
                 transfer,
                 tokens,
                 flows,
                 deadline,
+                ..
             }) = self.queue.pop_front()
             else {
+                self.pool.let_go(prefix);
                 return self.pool.free_leased(lease);
             };
             let lease = self.pool.activate_unexposed(lease);
             let sequence = SequenceId(self.next_sequence);
             self.next_sequence += 1;
-            let pages = Arc::clone(lease.pages());
+            let source = Source { prefix, lease };
+            let pages = source.pages();
             let flows = self.name_flows(transfer, flows);
             self.outputs.push_back(Output::Open {
                 transfer,
                 sequence,
                 pages,
                 flows: Arc::clone(&flows),
+                cached: (source.prefix.pages().len() * page) as u32,
             });
             let entry = Transfer {
-                lease,
+                source,
+                blocks,
                 tokens,
                 deadline,
                 sequence,
@@ -300,11 +328,12 @@ impl PrefillAgent {
         }
         t.stage = Stage::Pushing;
         t.engine = true;
-        let pages = Arc::clone(t.lease.pages());
+        let page = usize::from(self.limits.layout.geometry().page_tokens);
         self.outputs.push_back(Output::Prefill {
             transfer: id,
             sequence: t.sequence,
-            pages,
+            pages: t.source.pages(),
+            cached: (t.source.prefix.pages().len() * page) as u32,
         });
     }
 
@@ -314,7 +343,11 @@ impl PrefillAgent {
         };
         t.engine = false;
         match how {
-            Ok(()) => {}
+            Ok(()) => {
+                let known = t.source.prefix.pages().len();
+                let fresh = t.blocks.get(known..).unwrap_or_default();
+                self.pool.publish(&t.source.lease, fresh);
+            }
             Err(why) => {
                 let how = TransferEnd::Failed(format!("the engine failed: {why}"));
                 self.end_early(now, id, how);
@@ -428,32 +461,32 @@ impl PrefillAgent {
         };
         self.outputs.push_back(Output::End { transfer: id, how });
         if t.unsettled && t.peer != PeerState::Ended {
-            let lease = self.pool.quarantine_source(t.lease);
-            self.unsettled.insert(id, lease);
+            self.unsettled.insert(id, t.source);
             if t.peer == PeerState::Lost {
                 self.outputs.push_back(Output::Fence { transfer: id });
             }
             return;
         }
-        self.pool.free_active(t.lease);
+        self.free(t.source);
         self.gone(id);
     }
 
     fn free_unsettled(&mut self, id: TransferId) {
-        if let Some(lease) = self.unsettled.remove(&id) {
-            self.pool.free_fenced(lease);
+        if let Some(source) = self.unsettled.remove(&id) {
+            self.free(source);
             self.gone(id);
         }
+    }
+
+    fn free(&mut self, source: Source) {
+        self.pool.free_active(source.lease);
+        self.pool.let_go(source.prefix);
     }
 
     fn gone(&mut self, id: TransferId) {
         self.outputs.push_back(Output::Gone { transfer: id });
         if self.transfers.is_empty() && self.unsettled.is_empty() {
-            assert_eq!(
-                self.pages().of(PageState::Free),
-                self.pool.total(),
-                "no page was lost"
-            );
+            assert_eq!(self.pool.free(), self.pool.total(), "no page was lost");
             assert!(self.flows.is_empty(), "no flow was lost");
         }
     }
@@ -482,6 +515,14 @@ impl PrefillAgent {
                 self.outputs.push_back(Output::Close { transfer: *id });
             }
         }
+    }
+}
+
+impl Source {
+    /// In the order of their tokens.
+    fn pages(&self) -> Arc<[PageIndex]> {
+        let (prefix, own) = (self.prefix.pages().iter(), self.lease.pages().iter());
+        prefix.chain(own).copied().collect()
     }
 }
 

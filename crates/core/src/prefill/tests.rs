@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
+use crate::blocks::BlockHash;
 use crate::geometry::{KvDtype, KvGeometry, KvKind, KvOrder};
 use crate::lease::PageState;
 
@@ -37,6 +38,7 @@ fn dispatch(n: u64, tokens: u32) -> Input {
     Input::Dispatch {
         transfer: TransferId(n),
         tokens,
+        blocks: [].into(),
         flows: 2,
         deadline: at(1000),
     }
@@ -186,11 +188,11 @@ fn unsettled() -> PrefillAgent {
 #[test]
 fn pages_of_writes_that_broke_off_stay_until_the_decode_side_reads_no_more() {
     let mut agent = unsettled();
-    assert_eq!(agent.pages().of(PageState::Quarantined), 2);
+    assert_eq!(agent.pages().of(PageState::Active), 2);
     assert_eq!(agent.transfers(), 1);
     let gone = [Output::Gone { transfer: T }];
     assert_eq!(tell(&mut agent, Input::PeerEnded { transfer: T }), gone);
-    assert_eq!(agent.pages().of(PageState::Free), PAGES);
+    assert_eq!(agent.pages().free(), PAGES);
 }
 
 #[test]
@@ -198,10 +200,10 @@ fn a_lost_reader_of_such_pages_is_fenced_first() {
     let mut agent = unsettled();
     let fence = [Output::Fence { transfer: T }];
     assert_eq!(tell(&mut agent, Input::PeerLost { transfer: T }), fence);
-    assert_eq!(agent.pages().of(PageState::Quarantined), 2);
+    assert_eq!(agent.pages().of(PageState::Active), 2);
     let gone = [Output::Gone { transfer: T }];
     assert_eq!(tell(&mut agent, Input::Fenced { transfer: T }), gone);
-    assert_eq!(agent.pages().of(PageState::Free), PAGES);
+    assert_eq!(agent.pages().free(), PAGES);
 }
 
 #[test]
@@ -302,7 +304,7 @@ proptest! {
             outputs(&mut agent).into_iter().for_each(|o| world.take(o));
         }
         prop_assert_eq!(agent.transfers(), 0);
-        prop_assert_eq!(agent.pages().of(PageState::Free), PAGES);
+        prop_assert_eq!(agent.pages().free(), PAGES);
         prop_assert_eq!(world.ended.len() as u64, next);
     }
 }
@@ -367,7 +369,10 @@ impl World {
                 self.touched.remove(&transfer);
             }
             Output::Fence { transfer } => assert!(self.read.contains(&transfer)),
-            Output::Accept { .. } | Output::CancelSequence { .. } | Output::StopWrites { .. } => {}
+            Output::Accept { .. }
+            | Output::CancelSequence { .. }
+            | Output::StopWrites { .. }
+            | Output::Cache(_) => {}
         }
     }
 
@@ -446,4 +451,37 @@ fn a_stopping_worker_takes_nothing_new_and_ends_what_it_has() {
     assert_eq!(tell(&mut agent, dispatch(2, 9)), [refused]);
     tell(&mut agent, PREFILLED);
     assert_eq!(drain(&mut agent, true, true), end(TransferEnd::Done));
+}
+
+#[test]
+fn a_prompt_that_begins_like_an_earlier_one_is_computed_from_there_on() {
+    let mut agent = agent();
+    let prompt = |n: u64, tokens, blocks: &[u8]| Input::Dispatch {
+        transfer: TransferId(n),
+        tokens,
+        blocks: blocks.iter().map(|b| BlockHash([*b; 16])).collect(),
+        flows: 1,
+        deadline: at(1000),
+    };
+    let run = |agent: &mut PrefillAgent, n: u64, input| {
+        tell(agent, input);
+        let transfer = TransferId(n);
+        let out = tell(agent, Input::Opened { transfer });
+        let how = Ok(());
+        tell(agent, Input::SequenceEnded { transfer, how });
+        tell(agent, flow_drained(n, true, true));
+        let Some(Output::Prefill { pages, cached, .. }) = out.first() else {
+            panic!("{out:?}")
+        };
+        (pages.to_vec(), *cached)
+    };
+    let (first, cached) = run(&mut agent, 1, prompt(1, 13, &[1, 2, 3]));
+    assert_eq!(cached, 0);
+    assert_eq!(agent.pages().of(PageState::Cached), 3);
+    let (second, cached) = run(&mut agent, 2, prompt(2, 14, &[1, 2, 9]));
+    assert_eq!((cached, &second[..2]), (8, &first[..2]));
+    // The same prompt again: its last page is computed once more, since a step must run.
+    let (third, cached) = run(&mut agent, 3, prompt(3, 13, &[1, 2, 3]));
+    assert_eq!((cached, &third[..2]), (8, &first[..2]));
+    assert_eq!(agent.pages().free(), PAGES);
 }

@@ -34,6 +34,7 @@ fn push(transfer: TransferId, sequence: SequenceId, held: u32, tokens: u32) -> P
         transfer,
         sequence,
         source_pages: (first..first + tokens.div_ceil(4)).map(PageIndex).collect(),
+        target_from: 0,
         target_pages: (0..tokens.div_ceil(8)).map(|i| PageIndex(63 - i)).collect(),
         tokens: travelling(held, tokens, 4),
         flows: (0u64..)

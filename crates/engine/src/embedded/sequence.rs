@@ -115,15 +115,19 @@ impl PrefillSequence {
         id: SequenceId,
         tokens: Arc<[u32]>,
         pages: Arc<[PageIndex]>,
+        cached: u32,
         limits: &Limits,
     ) -> Result<Self, Refusal> {
         let needed = tokens.len().saturating_sub(1);
         limits.check(&tokens, &pages, needed, limits.context)?;
+        if cached as usize > needed {
+            return Err(Refusal::Setting("the number of cached tokens"));
+        }
         Ok(Self {
             id,
             tokens,
             pages,
-            done: 0,
+            done: cached as usize,
         })
     }
 

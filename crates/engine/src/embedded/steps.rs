@@ -109,8 +109,9 @@ impl Steps {
                 sequence,
                 tokens,
                 pages,
+                cached,
             } => {
-                let new = PrefillSequence::new(sequence, tokens, pages, &self.limits);
+                let new = PrefillSequence::new(sequence, tokens, pages, cached, &self.limits);
                 (
                     sequence,
                     self.room_for(sequence)
@@ -175,7 +176,7 @@ impl Steps {
     }
 
     fn begin_prefill(&mut self, new: PrefillSequence) -> Option<Event> {
-        if new.end() == 0 {
+        if new.end() == new.done {
             return Some(Event::Prefilled { sequence: new.id });
         }
         self.prefills.push_back(new);

@@ -137,6 +137,7 @@ impl Rig {
             sequence,
             tokens: tokens.into(),
             pages,
+            cached: 0,
         });
         assert_eq!(self.event(), Event::Prefilled { sequence });
     }

@@ -3,7 +3,6 @@
 use super::super::request::{Idle, Pages};
 use super::super::{Failure, Output, SequenceEnd, Which};
 use super::DecodeAgent;
-use crate::lease::PageState;
 use crate::{Instant, RequestId};
 
 impl DecodeAgent {
@@ -13,6 +12,10 @@ impl DecodeAgent {
         };
         if request.prefill_here.take().is_none() {
             return;
+        }
+        if let Pages::Active(lease) = &request.pages {
+            let known = request.prefix.pages().len();
+            self.pool.publish(lease, &request.blocks[known..]);
         }
         match request.decode {
             Some(sequence) if !request.over => {
@@ -41,7 +44,15 @@ impl DecodeAgent {
         }
         match how {
             // The shell has told the gateway, with the answer's last words.
-            SequenceEnd::Finished => request.over = true,
+            SequenceEnd::Finished(blocks) => {
+                request.over = true;
+                if let Pages::Active(lease) = &request.pages {
+                    let known = request.prefix.pages().len();
+                    let fresh = blocks.get(known..).unwrap_or_default();
+                    let most = fresh.len().min(lease.pages().len());
+                    self.pool.publish(lease, &fresh[..most]);
+                }
+            }
             SequenceEnd::Cancelled => {}
             SequenceEnd::Failed(why) => self.fail(now, id, Failure::Engine(why)),
         }
@@ -102,13 +113,10 @@ impl DecodeAgent {
             Pages::Idle(Idle::Fenced(lease)) => self.pool.free_fenced(lease),
             _ => unreachable!("only untouched pages are freed"),
         }
+        self.pool.let_go(request.prefix);
         self.outputs.push_back(Output::Gone { request: id });
         if self.requests.is_empty() {
-            assert_eq!(
-                self.pages().of(PageState::Free),
-                self.pool.total(),
-                "no page was lost"
-            );
+            assert_eq!(self.pool.free(), self.pool.total(), "no page was lost");
         }
     }
 

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::EndpointId;
+use crate::blocks::BlockHash;
 use crate::ledger::InboundLedger;
 
 /// Everybody around the agent, and what each of them may still do.
@@ -19,6 +20,12 @@ struct World {
     /// Sequences that the engine holds, ready or not.
     engine: BTreeMap<SequenceId, (RequestId, Which, BTreeSet<PageIndex>, bool)>,
     fences: Vec<Peer>,
+    /// Blocks of each request's prompt.
+    blocks: BTreeMap<RequestId, Arc<[BlockHash]>>,
+    /// What each page holds.
+    content: BTreeMap<PageIndex, BlockHash>,
+    /// All pages of each request that has not ended, and how many of them are its prefix.
+    admitted: BTreeMap<RequestId, (Vec<PageIndex>, usize)>,
     slots: BTreeSet<(u16, SlotKey)>,
     gone: BTreeSet<RequestId>,
     ended: BTreeMap<RequestId, u32>,
@@ -44,13 +51,10 @@ impl World {
                 sequence,
                 pages,
             } => {
+                self.admitted.insert(request, (pages.to_vec(), 0));
                 let pages: BTreeSet<_> = pages.iter().copied().collect();
-                let foreign = self.writers.values().all(|w| w.pages.is_disjoint(&pages))
-                    && self
-                        .engine
-                        .values()
-                        .all(|(_, _, e, _)| e.is_disjoint(&pages));
-                assert!(foreign, "a leased page is nobody else's");
+                let foreign = self.writers.values().all(|w| w.pages.is_disjoint(&pages));
+                assert!(foreign, "nobody outside writes a page of this request");
                 self.engine
                     .insert(sequence, (request, Which::Decode, pages, false));
             }
@@ -58,6 +62,7 @@ impl World {
                 request,
                 sequence,
                 pages,
+                ..
             } => {
                 let pages = pages.iter().copied().collect();
                 self.engine
@@ -71,6 +76,7 @@ impl World {
                 peer,
                 pages,
                 armed,
+                ..
             } => {
                 assert_eq!(armed.len(), 2);
                 let writing = Writing {
@@ -93,11 +99,38 @@ impl World {
                 self.ledgers[usize::from(shard)].release(armed);
             }
             Output::Fence { peer } => self.fences.push(peer),
-            Output::Gone { request } => assert!(self.gone.insert(request)),
-            Output::Reserved { .. }
-            | Output::CancelPrefill { .. }
-            | Output::CancelSequence { .. } => {}
+            Output::Gone { request } => {
+                assert!(self.gone.insert(request));
+                self.admitted.remove(&request);
+            }
+            Output::Reserved { request, held, .. } => self.reserved(request, held),
+            Output::CancelPrefill { .. } | Output::CancelSequence { .. } | Output::Cache(_) => {}
         }
+    }
+
+    /// The first `held` tokens' pages hold the request's blocks; the others are its alone.
+    fn reserved(&mut self, request: RequestId, held: u32) {
+        let known = held as usize / 4;
+        let (pages, prefix) = self.admitted.get_mut(&request).unwrap();
+        *prefix = known;
+        let pages = pages.clone();
+        for (page, block) in pages[..known].iter().zip(self.blocks[&request].iter()) {
+            assert_eq!(self.content.get(page), Some(block), "the right block");
+        }
+        for page in &pages[known..] {
+            self.content.remove(page);
+            let others = self.admitted.iter().filter(|(r, _)| **r != request);
+            let read = others.into_iter().any(|(_, (p, _))| p.contains(page));
+            assert!(!read, "a leased page is nobody else's");
+        }
+    }
+
+    /// Every prompt page of a request is complete.
+    fn complete(&mut self, request: RequestId) {
+        let (pages, known) = &self.admitted[&request];
+        let blocks = self.blocks[&request].iter();
+        let fresh = pages.iter().zip(blocks).skip(*known);
+        self.content.extend(fresh.map(|(p, b)| (*p, *b)));
     }
 
     /// Something that somebody around may do now, chosen by `pick`.
@@ -157,6 +190,7 @@ impl World {
                 let shard = writing.shards.pop().unwrap();
                 if writing.shards.is_empty() {
                     self.writers.remove(&request);
+                    self.complete(request);
                 }
                 return Input::Full { request, shard };
             }
@@ -184,10 +218,13 @@ impl World {
         let sequence = *self.engine.keys().nth(pick % self.engine.len()).unwrap();
         let (request, which, _, ready) = self.engine.remove(&sequence).unwrap();
         let how = match pick / 8 % 3 {
-            0 if ready && which == Which::Prefill => return Input::PrefilledHere { request },
+            0 if ready && which == Which::Prefill => {
+                self.complete(request);
+                return Input::PrefilledHere { request };
+            }
             0 if ready => {
                 *self.ended.entry(request).or_default() += 1;
-                SequenceEnd::Finished
+                SequenceEnd::Finished([].into())
             }
             1 => SequenceEnd::Failed("NaN".into()),
             _ => SequenceEnd::Cancelled,
@@ -216,7 +253,16 @@ proptest! {
                     next += 1;
                     world.asked.insert(id(next));
                     let prefill = (pick % 4 > 0).then(|| peer(pick as u64 % 3));
-                    Some(reserve(next, 1 + pick as u32 % 20, prefill))
+                    let tokens = 1 + pick as u32 % 20;
+                    // One of three prompts, cut off anywhere.
+                    let name = |i| BlockHash([(pick % 3 * 10 + i) as u8; 16]);
+                    let blocks: Arc<[BlockHash]> = (0..(tokens as usize - 1) / 4).map(name).collect();
+                    world.blocks.insert(id(next), Arc::clone(&blocks));
+                    let Input::Reserve(mut reserve) = reserve(next, tokens, prefill) else {
+                        unreachable!("it reserves")
+                    };
+                    reserve.blocks = blocks;
+                    Some(Input::Reserve(reserve))
                 }
                 30..45 => Some(Input::Cancel { request: id(1 + pick as u128 % next.max(1)) }),
                 45..50 => { now += 60; Some(Input::Tick) }
@@ -245,7 +291,7 @@ proptest! {
             }
         }
         prop_assert_eq!(agent.requests(), 0);
-        prop_assert_eq!(agent.pages().of(PageState::Free), PAGES);
+        prop_assert_eq!(agent.pages().free(), PAGES);
         prop_assert!(world.slots.is_empty());
         for request in &world.asked {
             prop_assert!(world.ended.contains_key(request), "I6: {} ends", request);
