@@ -2,7 +2,7 @@
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");
-    let descriptors = protox::compile(["proto/tandem.proto"], ["proto"])?;
+    let descriptors = protox::compile(["proto/tandem.proto", "proto/engine.proto"], ["proto"])?;
     prost_build::Config::new()
         .bytes(["."])
         .compile_fds(descriptors)?;

@@ -5,10 +5,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tandem_config::FabricConfig;
-use tandem_engine::Arenas;
 use tandem_fabric::{
     Counter, Fabric, FabricEvent, FabricEvents, FabricInfo, FabricOptions, FabricStats, OpenError,
 };
+use tandem_memory::HostMemory;
 
 /// All of them; a cheap handle.
 #[derive(Clone, Debug)]
@@ -26,12 +26,11 @@ impl Fabrics {
     /// Opens one for each arena. Blocks.
     pub(crate) fn open(
         config: &FabricConfig,
-        arenas: &Arenas,
+        arenas: &[Arc<HostMemory>],
     ) -> Result<(Self, ShardEvents), OpenError> {
         let (mut fabrics, mut shards) = (Vec::new(), Vec::new());
-        for shard in 0..arenas.layout().shards().len() {
-            let memory = Arc::clone(arenas.memory(shard));
-            let (fabric, events) = Fabric::open(options(config, shard), memory)?;
+        for (shard, memory) in arenas.iter().enumerate() {
+            let (fabric, events) = Fabric::open(options(config, shard), Arc::clone(memory))?;
             fabrics.push(fabric);
             shards.push(events);
         }

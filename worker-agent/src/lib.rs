@@ -14,6 +14,7 @@ mod cache;
 mod clock;
 mod decode;
 mod deferred;
+mod engines;
 mod fabrics;
 mod failure;
 mod load;
@@ -24,5 +25,6 @@ mod serve;
 mod start;
 mod watcher;
 
+pub use engines::run_engine;
 pub use run::run;
 pub use start::{StartError, Started};

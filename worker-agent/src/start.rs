@@ -1,21 +1,17 @@
 //! Loading and opening everything that a worker stands on.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 
 use tandem_config::WorkerConfig;
 use tandem_core::blocks::{BlockHash, BlockSeed};
 use tandem_core::layout::{LayoutError, WorkerLayout};
 use tandem_core::{Incarnation, WorkerId, WorkerRole};
-use tandem_engine::{
-    Arenas, EmbeddedEngine, EmbeddedModel, Engine, EngineDescription, EngineOptions, Event,
-    ModelOptions, StepPlan, StepWatch,
-};
-use tandem_text::TextModel;
+use tandem_engine::{Engine, EngineDescription, Event, StepWatch};
 use tandem_wire::{ControlOptions, Endpoint, Identity, proto};
 use tokio::sync::mpsc;
 
+use crate::engines::{NoWatch, Prepared};
 use crate::fabrics::{Fabrics, ShardEvents};
 use crate::watcher::{self, Watcher};
 
@@ -28,6 +24,12 @@ pub enum StartError {
     /// Its tokenizer cannot be used.
     #[error(transparent)]
     Text(#[from] tandem_text::TextError),
+    /// The engine in another process cannot be used.
+    #[error(transparent)]
+    Link(#[from] tandem_engine_link::LinkError),
+    /// An engine process has nowhere to listen.
+    #[error("[worker] has no engine_socket: an engine of its own needs one to listen at")]
+    NoSocket,
     /// The model's KV cache cannot be cut as configured.
     #[error(transparent)]
     Layout(#[from] LayoutError),
@@ -133,11 +135,6 @@ pub(crate) struct Parts {
     pub(crate) endpoint: Endpoint,
 }
 
-/// Events that wait for the worker's task; the engine waits behind them.
-const ENGINE_EVENTS: usize = 4096;
-/// Pages without which a worker is of no use: one full page and the next.
-const LEAST_PAGES: u32 = 2;
-
 /// Loads the model, makes the arena, opens the fabric, starts the engine and listens. Blocks.
 #[allow(
     clippy::too_many_lines,
@@ -152,47 +149,15 @@ pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
     };
     // First, since it is quick and tells of a port in use.
     let endpoint = Endpoint::bind(config.listen, &identity, control)?;
-    let model = EmbeddedModel::load(
-        &config.model,
-        ModelOptions {
-            page_tokens: config.page_tokens,
-            kv_dtype: config.kv_dtype,
-            kv_order: config.kv_order,
-            name: Some(
-                config
-                    .model_name
-                    .clone()
-                    .unwrap_or_else(|| served_name(&config.model)),
-            ),
-            sha256: config.model_sha256.as_ref().map(ToString::to_string),
-        },
-    )?;
-    let text = Arc::new(TextModel::load(&config.model)?);
-    let description = model.describe();
-    let geometry = description.geometry;
-    let ranks = config.tensor_parallel;
-    // Ranks that replicate heads take memory for each copy.
-    let page_bytes = WorkerLayout::tensor_parallel(geometry, 1, ranks)?.page_bytes();
-    let pages = config.kv.pages(page_bytes);
-    if pages < LEAST_PAGES {
-        let geometry = geometry.to_string();
-        return Err(StartError::NoPages {
-            pages,
-            least: LEAST_PAGES,
-            geometry,
-        });
-    }
-    let layout = Arc::new(WorkerLayout::tensor_parallel(geometry, pages, ranks)?);
-    refuse_more_than_there_is(page_bytes as u64 * u64::from(pages))?;
-    let arenas = Arenas::create("tandem-kv", Arc::clone(&layout))?;
+    let prepared = Prepared::new(config)?;
+    let (description, layout) = (prepared.describe(), prepared.layout());
     let (fabrics, fabric_events) = match config.role {
         WorkerRole::Both => (None, None),
         WorkerRole::Prefill | WorkerRole::Decode => {
-            let (fabrics, events) = Fabrics::open(&config.fabric, &arenas)?;
+            let (fabrics, events) = Fabrics::open(&config.fabric, prepared.memory())?;
             (Some(fabrics), Some(events))
         }
     };
-    let (events, engine_events) = mpsc::channel(ENGINE_EVENTS);
     let (watch, watching): (Box<dyn StepWatch>, _) = match (&fabrics, config.role) {
         (Some(fabrics), WorkerRole::Prefill) => {
             let (orders, queue) = watcher::orders();
@@ -203,18 +168,7 @@ pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
         }
         _ => (Box::new(NoWatch), None),
     };
-    let engine = EmbeddedEngine::start(
-        model,
-        EngineOptions {
-            chunk_tokens: config.chunk_tokens as u32,
-            max_batch: config.max_batch,
-            max_sequences: 2 * (config.queue_limit + pages as usize),
-            threads: config.threads,
-            ..EngineOptions::new(arenas, text)
-        },
-        watch,
-        events,
-    )?;
+    let (engine, engine_events) = prepared.start(config, watch)?;
     let watcher = watching
         .map(|(fabrics, orders, queue)| {
             let most = config.fabric.max_write_bytes as u32;
@@ -226,7 +180,7 @@ pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
     let seed = || {
         BlockSeed::new(
             &description.fingerprint,
-            &geometry,
+            layout.geometry(),
             config.cache_salt.as_bytes(),
         )
     };
@@ -239,7 +193,6 @@ pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
         layout,
         fabrics,
     };
-    let engine = Arc::new(engine);
     Ok(Parts {
         facts: Arc::new(facts),
         engine,
@@ -248,26 +201,6 @@ pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
         watcher,
         endpoint,
     })
-}
-
-/// The name that clients ask for where none is configured: the file's, without its ending and its
-/// quantisation (`SmolLM2-135M-Instruct.Q4_1.gguf` is `SmolLM2-135M-Instruct`). The name inside a
-/// GGUF file is often that of a training run.
-fn served_name(model: &Path) -> String {
-    let name = model.file_name().unwrap_or_default().to_string_lossy();
-    let stem = name.strip_suffix(".gguf").unwrap_or(&name);
-    let quantised = |tail: &str| {
-        let tail = tail.to_ascii_uppercase();
-        let float = matches!(tail.as_str(), "F16" | "BF16" | "F32");
-        float
-            || tail
-                .strip_prefix(['Q', 'I'])
-                .is_some_and(|t| t.contains('_'))
-    };
-    match stem.rsplit_once(['.', '-']) {
-        Some((head, tail)) if quantised(tail) && !head.is_empty() => head.to_owned(),
-        _ => stem.to_owned(),
-    }
 }
 
 impl Facts {
@@ -309,44 +242,6 @@ impl Facts {
             provider: self.fabrics.as_ref().map(|f| f.info().provider.clone()),
             model: self.engine.model.clone(),
             pages: self.layout.pages(),
-        }
-    }
-}
-
-/// For workers that push nothing.
-struct NoWatch;
-
-impl StepWatch for NoWatch {
-    fn step_planned(&mut self, _: StepPlan) {}
-}
-
-fn refuse_more_than_there_is(arena: u64) -> Result<(), StartError> {
-    let system = rustix::system::sysinfo();
-    let machine = (system.totalram as u64).saturating_mul(u64::from(system.mem_unit));
-    if arena <= machine {
-        return Ok(());
-    }
-    let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30));
-    Err(StartError::TooLarge {
-        arena: gib(arena),
-        machine: gib(machine),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_model_is_named_after_its_file_without_the_quantisation() {
-        for (file, name) in [
-            ("m/SmolLM2-135M-Instruct.Q4_1.gguf", "SmolLM2-135M-Instruct"),
-            ("Llama-3.2-1B-Instruct-Q8_0.gguf", "Llama-3.2-1B-Instruct"),
-            ("qwen-bf16.gguf", "qwen"),
-            ("models/SmolLM2-135M", "SmolLM2-135M"),
-            ("Q4_1.gguf", "Q4_1"),
-        ] {
-            assert_eq!(served_name(Path::new(file)), name);
         }
     }
 }

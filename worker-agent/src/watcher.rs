@@ -107,7 +107,7 @@ impl Watcher {
     ) -> std::io::Result<Self> {
         let (reporting, reports) = mpsc::channel(REPORTS);
         let watch = Watch {
-            planner: PushPlanner::new(source, max_write_bytes),
+            planner: PushPlanner::new(source, max_write_bytes, progress.layers()),
             progress,
             pushing: HashMap::new(),
             hands: Hands {

@@ -181,6 +181,12 @@ fn worker_table(worker: &WorkerConfig) -> String {
         .raw("tensor_parallel", worker.tensor_parallel)
         .raw("prefix_cache", worker.prefix_cache)
         .unless_absent("cache_salt", salt.map(quoted), "none")
+        .unless_absent(
+            "engine_socket",
+            worker.engine_socket.as_ref().map(|p| quoted(p.display())),
+            "the engine runs in the worker",
+        )
+        .millis("engine_wait_ms", worker.engine_wait)
         .raw("chunk_tokens", worker.chunk_tokens)
         .raw("max_batch", worker.max_batch)
         .raw("threads", worker.threads)

@@ -42,12 +42,31 @@ pub(crate) async fn worker(config: WorkerConfig, shutdown: Shutdown) -> Result<(
         started.announce();
     };
     let run = tandem_worker_agent::run(config, resolved(shutdown), started);
-    run.await.map_err(|error| match error {
-        StartError::Thread(_) | StartError::EngineDied | StartError::FabricDied => {
-            Failure::fault(error)
-        }
+    run.await.map_err(failed)
+}
+
+/// An engine for a worker in another process, until it dies.
+pub(crate) fn engine(config: &WorkerConfig) -> Result<(), Failure> {
+    let socket = config.engine_socket.clone().unwrap_or_default();
+    let run = tandem_worker_agent::run_engine(config, |engine, pages| {
+        tracing::info!(
+            model = engine.model,
+            pages,
+            socket = %socket.display(),
+            "engine started"
+        );
+    });
+    run.map_err(failed)
+}
+
+fn failed(error: StartError) -> Failure {
+    match error {
+        StartError::Thread(_)
+        | StartError::EngineDied
+        | StartError::FabricDied
+        | StartError::WatcherDied => Failure::fault(error),
         _ => Failure::mendable(error),
-    })
+    }
 }
 
 /// A sender that is gone asks for an end too: nobody else could any more.

@@ -39,6 +39,8 @@ enum Command {
     Gateway(ConfigArgs),
     /// Run one worker.
     Worker(ConfigArgs),
+    /// Run the engine of a worker whose configuration has an `engine_socket`.
+    Engine(ConfigArgs),
     /// Say whether a configuration file is right, and what it comes to.
     Check(ConfigArgs),
     /// Show a running gateway's workers.
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Command::Up(args) => up::run(&args),
         Command::Gateway(args) => serve::gateway(&args.config),
         Command::Worker(args) => serve::worker(&args.config),
+        Command::Engine(args) => serve::engine(&args.config),
         Command::Check(args) => check::run(&args.config),
         Command::Status(args) => status::run(&args),
         Command::Loadtest => Err(Failure::mendable(

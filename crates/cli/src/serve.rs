@@ -28,6 +28,14 @@ pub(crate) fn worker(path: &Path) -> Result<(), Failure> {
     serve(|shutdown| entry::worker(config, shutdown))
 }
 
+/// Runs an engine until a signal ends the process.
+pub(crate) fn engine(path: &Path) -> Result<(), Failure> {
+    let Config { worker, log, .. } = Config::load(path)?;
+    let config: WorkerConfig = worker.ok_or_else(|| lacks(path, "worker"))?;
+    logging::start(log);
+    entry::engine(&config)
+}
+
 fn lacks(path: &Path, table: &str) -> Failure {
     Failure::mendable(format!("{}: has no [{table}]", path.display()))
 }

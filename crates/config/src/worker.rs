@@ -44,6 +44,11 @@ pub struct WorkerConfig {
     pub prefix_cache: bool,
     /// Part of the name of each cached block: workers of another salt never find them. Default none.
     pub cache_salt: String,
+    /// The Unix socket of an engine in another process (`tandem engine`); `None`, the default: the
+    /// engine runs in the worker's own.
+    pub engine_socket: Option<PathBuf>,
+    /// How long a worker waits for that engine to be there. Default 60 s.
+    pub engine_wait: Duration,
     /// Prompt tokens in one step, over all requests. Default 512.
     pub chunk_tokens: usize,
     /// Requests that decode in one step. Default 16.
@@ -154,6 +159,10 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
     let cache_salt = section.read("cache_salt", "a text", |value| {
         value.as_str().map(str::to_owned)
     });
+    let engine_socket = section.read("engine_socket", PATH, |value| {
+        text(value).map(PathBuf::from)
+    });
+    let engine_wait = section.millis("engine_wait_ms", 1..=3_600_000, 60_000);
     let chunk_tokens = section.number("chunk_tokens", 1..=65_536);
     let max_batch = section.number("max_batch", 1..=4096);
     let threads = section.number("threads", 1..=1024);
@@ -173,6 +182,8 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
         tensor_parallel: tensor_parallel.unwrap_or(1),
         prefix_cache: prefix_cache.unwrap_or(true),
         cache_salt: cache_salt.unwrap_or_default(),
+        engine_socket: engine_socket.map(|path| section.in_folder(path)),
+        engine_wait,
         chunk_tokens: chunk_tokens.unwrap_or(512),
         max_batch: max_batch.unwrap_or(16),
         threads: threads.unwrap_or_else(cores),

@@ -125,16 +125,17 @@ struct Part {
 }
 
 impl PushPlanner {
-    /// A planner for an engine whose pages lie in `source`.
+    /// A planner for an engine whose pages lie in `source`, whose counter stands at `layers`, and which
+    /// runs no step.
     #[must_use]
-    pub fn new(source: WorkerLayout, max_write_bytes: u32) -> Self {
+    pub fn new(source: WorkerLayout, max_write_bytes: u32, layers: u64) -> Self {
         Self {
             source,
             max_write_bytes,
             pushes: HashMap::new(),
             sequences: HashMap::new(),
             steps: VecDeque::new(),
-            seen: 0,
+            seen: layers,
         }
     }
 
@@ -216,17 +217,14 @@ impl PushPlanner {
         !self.steps.is_empty()
     }
 
-    /// The counter stands at `layers`: what is to be done now, in order.
-    ///
-    /// # Panics
-    /// Where the counter ran past the announced steps.
+    /// The counter stands at `layers`: what is to be done now, in order. Layers of a step whose
+    /// announcement is still on its way wait for it.
     pub fn progress(&mut self, layers: u64, mut act: impl FnMut(PushAction)) {
         let in_step = u64::from(self.source.geometry().layers);
         while self.seen < layers {
-            let step = self
-                .steps
-                .pop_front()
-                .expect("the counter moves in announced steps only");
+            let Some(step) = self.steps.pop_front() else {
+                return;
+            };
             let done = (step.first_layer + in_step).min(layers);
             for layer in self.seen..done {
                 self.layer(&step, (layer - step.first_layer) as u16, &mut act);

@@ -1,10 +1,11 @@
 //! What agents and engines say to each other.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use tandem_core::geometry::KvGeometry;
 use tandem_core::{PageIndex, SequenceId};
+use tandem_memory::{CreateError, HostMemory};
 
 /// What an engine is, announced when a worker registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,19 +161,36 @@ pub enum Event {
 
 /// The word in memory that an engine bumps after each layer's attention output projection of a
 /// prefill step. A watcher thread polls it and may see several bumps at once.
-#[derive(Debug, Default)]
-pub struct Progress(AtomicU64);
+#[derive(Debug)]
+pub struct Progress(HostMemory);
 
 impl Progress {
+    /// A counter at 0.
+    pub fn create() -> Result<Self, CreateError> {
+        HostMemory::create("tandem-progress", 4096).map(Self)
+    }
+
+    /// The counter in another process's memory, of eight bytes at least.
+    #[must_use]
+    pub const fn of(memory: HostMemory) -> Self {
+        Self(memory)
+    }
+
+    /// Its memory, to share it.
+    #[must_use]
+    pub const fn memory(&self) -> &HostMemory {
+        &self.0
+    }
+
     /// Says that one more layer's KV entries of the current step are complete.
     pub fn bump(&self) {
-        self.0.fetch_add(1, Ordering::Release);
+        self.0.counter(0).fetch_add(1, Ordering::Release);
     }
 
     /// Layers completed since the engine started, over all prefill steps.
     #[must_use]
     pub fn layers(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
+        self.0.counter(0).load(Ordering::Acquire)
     }
 }
 

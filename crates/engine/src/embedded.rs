@@ -66,6 +66,9 @@ pub enum StartError {
     /// A limit of 0 lets nothing run.
     #[error("{0} must be at least 1")]
     Zero(&'static str),
+    /// There is no memory for the progress counter.
+    #[error(transparent)]
+    Memory(#[from] tandem_memory::CreateError),
     /// The system gave no thread.
     #[error("cannot start the engine's threads: {0}")]
     Threads(String),
@@ -98,7 +101,7 @@ impl EmbeddedEngine {
             .build()
             .map_err(|e| StartError::Threads(e.to_string()))?;
         let description = model.describe();
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(Progress::create()?);
         let (commands, queue) = sync_channel(QUEUE);
         let steps = Steps::new(model, options, pool, progress.clone(), watch, events);
         std::thread::Builder::new()

@@ -77,6 +77,37 @@ impl HostMemory {
         Self::map(fd, len).map_err(fail("map"))
     }
 
+    /// Maps memory that another process made: a memfd of at least `len` bytes, sealed against
+    /// shrinking, since nothing else keeps its maker from cutting it off under this process.
+    pub fn from_descriptor(fd: OwnedFd, len: usize) -> Result<Self, CreateError> {
+        let fail = |step, source: std::io::Error| CreateError { step, len, source };
+        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|e| fail("share", e.into()))?;
+        if !seals.contains(SealFlags::SHRINK) {
+            let why = std::io::Error::other("it is not sealed against shrinking");
+            return Err(fail("share", why));
+        }
+        let stat = rustix::fs::fstat(&fd).map_err(|e| fail("share", e.into()))?;
+        let has = u64::try_from(stat.st_size).unwrap_or(0);
+        if has < len as u64 || len == 0 {
+            let why = std::io::Error::other(format!("it has {has} bytes"));
+            return Err(fail("share", why));
+        }
+        Self::map(fd, len).map_err(|e| fail("map", e.into()))
+    }
+
+    /// A counter in the memory, for processes that share it.
+    ///
+    /// # Panics
+    /// Where it is not inside the memory, or not at a multiple of eight.
+    #[must_use]
+    pub fn counter(&self, offset: usize) -> &std::sync::atomic::AtomicU64 {
+        assert!(offset.is_multiple_of(8), "a counter at {offset}");
+        let at = self.range(offset, 8);
+        // SAFETY: in the mapping for its eight bytes, aligned (the mapping is page-aligned), mapped as
+        // long as self. Other accesses through this crate are copies by raw pointers.
+        unsafe { std::sync::atomic::AtomicU64::from_ptr(at.cast()) }
+    }
+
     fn map(fd: OwnedFd, len: usize) -> Result<Self, rustix::io::Errno> {
         // SAFETY: a new mapping at an address the kernel chooses, of a descriptor we own whose
         // size is sealed at `len`, so no access inside it can fault with SIGBUS.

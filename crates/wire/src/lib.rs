@@ -1,6 +1,6 @@
 //! The control plane: who talks to whom, and in what words.
 //!
-//! Owns the schema (`proto/tandem.proto`), the framing, QUIC connections with mutual TLS and the
+//! Owns the schemas (`proto/`), the framing, QUIC connections with mutual TLS and the
 //! certificates behind them. Refuses to know what a message means: that is the agents' and the
 //! gateway's business, and the rules are the core's.
 //!
@@ -18,7 +18,7 @@ pub mod task;
 #[allow(
     missing_docs,
     clippy::all,
-    reason = "generated from proto/tandem.proto, which documents every message"
+    reason = "generated from proto/*.proto, which document every message"
 )]
 pub mod proto {
     include!(concat!(env!("OUT_DIR"), "/tandem.wire.v1.rs"));
@@ -26,6 +26,9 @@ pub mod proto {
 
 /// What this build speaks. Both ends must be equal.
 pub const PROTOCOL_VERSION: u32 = 2;
+
+/// What agents and engines in other processes speak.
+pub const ENGINE_PROTOCOL_VERSION: u32 = 1;
 
 pub use channel::{Channel, ChannelError, Receiver, Sender};
 pub use endpoint::{ConnectError, Connection, ControlOptions, Endpoint};

@@ -1,7 +1,7 @@
 //! Workers of a tiny random model, and a gateway's side of their streams.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -72,11 +72,7 @@ impl Fleet {
 
     /// Starts a worker whose tables `[worker]` and `[fabric]` hold these lines beside the needed ones.
     pub(crate) async fn start(&self, role: &str, worker: &str, fabric: &str) -> Worker {
-        let n = self.next.fetch_add(1, Ordering::Relaxed);
-        let id = format!("{role}-{n}");
-        let authority = Authority::open_or_create(&self.pki()).unwrap();
-        let name = WorkerId::new(id.clone()).unwrap();
-        authority.issue(&PeerRole::Worker(name)).unwrap();
+        let id = self.issue(role);
         let config = self.config(&id, role, worker, fabric);
         let (stop, stopped) = oneshot::channel::<()>();
         let (started, is_started) = oneshot::channel::<Started>();
@@ -102,14 +98,44 @@ impl Fleet {
         }
     }
 
+    /// The error of a worker that cannot start.
+    pub(crate) async fn fails_to_start(
+        &self,
+        role: &str,
+        worker: &str,
+        fabric: &str,
+    ) -> StartError {
+        let config = self.config(&self.issue(role), role, worker, fabric);
+        let run = tandem_worker_agent::run(config, std::future::pending(), |_| ());
+        within(run).await.unwrap_err()
+    }
+
+    fn issue(&self, role: &str) -> String {
+        let n = self.next.fetch_add(1, Ordering::Relaxed);
+        let id = format!("{role}-{n}");
+        let authority = Authority::open_or_create(&self.pki()).unwrap();
+        let name = WorkerId::new(id.clone()).unwrap();
+        authority.issue(&PeerRole::Worker(name)).unwrap();
+        id
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     fn config(&self, id: &str, role: &str, worker: &str, fabric: &str) -> WorkerConfig {
-        let text = format!(
-            "[worker]\nid = {id:?}\nrole = {role:?}\nlisten = \"127.0.0.1:0\"\nmodel = \"tiny.gguf\"\n\
-             threads = 1\n{worker}\n[fabric]\n{fabric}\n"
-        );
+        let text = self.text(id, role, worker, fabric);
         let path = self.folder.path().join("worker.toml");
         let config = Config::parse(&text, &path).unwrap();
         config.worker.unwrap()
+    }
+
+    /// A worker's configuration file.
+    pub(crate) fn text(&self, id: &str, role: &str, worker: &str, fabric: &str) -> String {
+        format!(
+            "[worker]\nid = {id:?}\nrole = {role:?}\nlisten = \"127.0.0.1:0\"\nmodel = \"tiny.gguf\"\n\
+             threads = 1\n{worker}\n[fabric]\n{fabric}\n"
+        )
     }
 }
 
@@ -203,6 +229,17 @@ impl Worker {
             }
         })
         .await;
+    }
+
+    /// Drops everything at once, as if the process had died.
+    pub(crate) fn abort(self) {
+        drop(self.running);
+    }
+
+    /// How it ended by itself.
+    pub(crate) async fn ended(self) -> Result<(), StartError> {
+        let _stop = self.stop;
+        self.running.join().await.unwrap()
     }
 
     pub(crate) async fn stop(self) {

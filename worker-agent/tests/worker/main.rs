@@ -7,6 +7,7 @@
     reason = "tests: allow-unwrap-in-tests sees only test functions"
 )]
 
+mod engines;
 mod fleet;
 mod prefixes;
 mod shardings;

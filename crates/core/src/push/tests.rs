@@ -22,7 +22,7 @@ fn layout(page_tokens: u16, ranks: u16) -> WorkerLayout {
 }
 
 fn planner() -> PushPlanner {
-    PushPlanner::new(layout(4, 2), 1 << 20)
+    PushPlanner::new(layout(4, 2), 1 << 20, 0)
 }
 
 /// A push of `tokens` tokens, of which the target holds `held`, from two shards to one.
@@ -133,6 +133,16 @@ fn pages_computed_before_go_with_the_first_step_and_those_held_do_not_go() {
         _ => None,
     });
     assert_eq!(first, Some(2 * 2 * 2), "tokens 6 and 7 of one head");
+}
+
+#[test]
+fn layers_of_a_step_that_is_not_announced_yet_wait_for_it() {
+    let mut p = PushPlanner::new(layout(4, 2), 1 << 20, 35);
+    p.start(push(T, S, 0, 8));
+    assert!(run(&mut p, 37).is_empty());
+    p.step_planned(35, &[part(S, 8, true)]);
+    assert_eq!(pieces(&run(&mut p, 37), T), 16);
+    assert_eq!(pieces(&run(&mut p, 40), T), 24);
 }
 
 proptest! {
