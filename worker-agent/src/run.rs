@@ -24,6 +24,8 @@ const CLOSE: Duration = Duration::from_secs(1);
 /// A fabric thread that shows no life for so long never will again: libfabric's shm can hang for ever
 /// in a lock that a killed peer held. The process must end, so that its peers learn of it.
 const HUNG: Duration = Duration::from_secs(5);
+/// Looks in that time.
+const LOOKS: u32 = 10;
 
 /// Runs a worker until `shutdown` is ready. `started` is called once, when it can be reached.
 ///
@@ -107,7 +109,11 @@ async fn hung(fabrics: Option<&Fabrics>) {
     let Some(fabrics) = fabrics else {
         return std::future::pending().await;
     };
-    while fabrics.silent_for() < HUNG {
-        tokio::time::sleep(HUNG / 10).await;
+    // Counted in looks, not by the clock: a process that was stopped and goes on has not hung.
+    let mut looks = 0;
+    while looks < LOOKS {
+        tokio::time::sleep(HUNG / LOOKS).await;
+        let silent = fabrics.silent_for() > HUNG / 2;
+        looks = if silent { looks + 1 } else { 0 };
     }
 }

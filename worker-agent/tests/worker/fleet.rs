@@ -31,8 +31,8 @@ pub(crate) struct Worker {
     pub(crate) address: SocketAddr,
     connection: Connection,
     pub(crate) welcome: proto::Welcome,
-    stop: oneshot::Sender<()>,
-    running: Task<Result<(), StartError>>,
+    /// Where it runs in this process: what stops it, and how it ends.
+    life: Option<(oneshot::Sender<()>, Task<Result<(), StartError>>)>,
 }
 
 /// What a request brought.
@@ -86,15 +86,21 @@ impl Fleet {
             Ok(told) => told,
             Err(_) => panic!("{id} does not start: {:?}", running.join().await),
         };
-        let connection = within(self.gateway.connect(told.address)).await.unwrap();
-        let welcome = greet(&connection).await;
         Worker {
-            id,
-            address: told.address,
+            life: Some((stop, running)),
+            ..self.meet(&id, told.address).await
+        }
+    }
+
+    /// Connects to a worker that runs somewhere.
+    pub(crate) async fn meet(&self, id: &str, address: SocketAddr) -> Worker {
+        let connection = within(self.gateway.connect(address)).await.unwrap();
+        Worker {
+            id: id.to_owned(),
+            address,
+            welcome: greet(&connection).await,
             connection,
-            welcome,
-            stop,
-            running,
+            life: None,
         }
     }
 
@@ -110,7 +116,8 @@ impl Fleet {
         within(run).await.unwrap_err()
     }
 
-    fn issue(&self, role: &str) -> String {
+    /// A certificate for one more worker, whose name it returns.
+    pub(crate) fn issue(&self, role: &str) -> String {
         let n = self.next.fetch_add(1, Ordering::Relaxed);
         let id = format!("{role}-{n}");
         let authority = Authority::open_or_create(&self.pki()).unwrap();
@@ -233,18 +240,19 @@ impl Worker {
 
     /// Drops everything at once, as if the process had died.
     pub(crate) fn abort(self) {
-        drop(self.running);
+        drop(self.life);
     }
 
     /// How it ended by itself.
     pub(crate) async fn ended(self) -> Result<(), StartError> {
-        let _stop = self.stop;
-        self.running.join().await.unwrap()
+        let (_stop, running) = self.life.unwrap();
+        running.join().await.unwrap()
     }
 
     pub(crate) async fn stop(self) {
-        let _ = self.stop.send(());
-        self.running.join().await.unwrap().unwrap();
+        let (stop, running) = self.life.unwrap();
+        let _ = stop.send(());
+        running.join().await.unwrap().unwrap();
     }
 }
 

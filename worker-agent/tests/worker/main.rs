@@ -7,7 +7,9 @@
     reason = "tests: allow-unwrap-in-tests sees only test functions"
 )]
 
+mod chaos;
 mod engines;
 mod fleet;
+mod pattern;
 mod prefixes;
 mod shardings;
