@@ -7,8 +7,11 @@ use std::time::Duration;
 use tandem_config::FabricConfig;
 use tandem_fabric::{
     Counter, Fabric, FabricEvent, FabricEvents, FabricInfo, FabricOptions, FabricStats, OpenError,
+    is_software,
 };
 use tandem_memory::HostMemory;
+
+use crate::placement::Place;
 
 /// All of them; a cheap handle.
 #[derive(Clone, Debug)]
@@ -26,11 +29,13 @@ impl Fabrics {
     /// Opens one for each arena. Blocks.
     pub(crate) fn open(
         config: &FabricConfig,
+        places: &[Place],
         arenas: &[Arc<HostMemory>],
     ) -> Result<(Self, ShardEvents), OpenError> {
         let (mut fabrics, mut shards) = (Vec::new(), Vec::new());
-        for (shard, memory) in arenas.iter().enumerate() {
-            let (fabric, events) = Fabric::open(options(config, shard), Arc::clone(memory))?;
+        for (shard, (memory, place)) in arenas.iter().zip(places).enumerate() {
+            let options = options(config, shard, place);
+            let (fabric, events) = Fabric::open(options, Arc::clone(memory))?;
             fabrics.push(fabric);
             shards.push(events);
         }
@@ -80,16 +85,22 @@ impl ShardEvents {
     }
 }
 
-fn options(config: &FabricConfig, shard: usize) -> FabricOptions {
-    let nics = config.nics.len();
+fn options(config: &FabricConfig, shard: usize, place: &Place) -> FabricOptions {
+    // A device's NICs are RDMA devices, of which software providers know nothing.
+    let named = config.nics.iter().any(Option::is_some) || is_software(&config.provider);
+    let nics = match place.nics.as_slice() {
+        own if !named && !own.is_empty() => own.iter().cloned().map(Some).collect(),
+        _ => config.nics.clone(),
+    };
+    let lanes = nics.len().max(4);
     FabricOptions {
         provider: config.provider.clone(),
         require_rdma: config.require_rdma,
-        nics: config.nics.clone(),
+        nics,
         bind: Some(config.bind),
-        cpu: config.cpu.map(|cpu| cpu + shard),
+        cpu: config.cpu.map(|cpu| cpu + shard).or(place.fabric_cpu),
         in_flight_writes: config.in_flight_writes as u32,
-        completion_entries: (config.in_flight_writes * 4 * nics.max(4)).max(1024),
+        completion_entries: (config.in_flight_writes * 4 * lanes).max(1024),
         disorder: config.disorder.map(|seed| seed.wrapping_add(shard as u64)),
         ..FabricOptions::default()
     }

@@ -19,6 +19,7 @@ mod fabrics;
 mod failure;
 mod load;
 mod peers;
+mod placement;
 mod prefill;
 mod run;
 mod serve;

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::engines::{NoWatch, Prepared};
 use crate::fabrics::{Fabrics, ShardEvents};
+use crate::placement;
 use crate::watcher::{self, Watcher};
 
 /// Why a worker cannot start. One line each.
@@ -30,6 +31,28 @@ pub enum StartError {
     /// An engine process has nowhere to listen.
     #[error("[worker] has no engine_socket: an engine of its own needs one to listen at")]
     NoSocket,
+    /// Not a device for each shard.
+    #[error("[worker] devices names {devices} devices for {shards} shards")]
+    Devices {
+        /// Named.
+        devices: usize,
+        /// Shards that there are.
+        shards: usize,
+    },
+    /// A device that is not on this machine.
+    #[error("device {device} is not on this machine; there is {}", there.join(", "))]
+    NoDevice {
+        /// Named.
+        device: String,
+        /// Those that there are.
+        there: Vec<String>,
+    },
+    /// The machine's topology cannot be read.
+    #[error(transparent)]
+    Sysfs(#[from] tandem_topology::ReadError),
+    /// The configured topology is not this machine's.
+    #[error(transparent)]
+    Topology(#[from] tandem_topology::MapError),
     /// The model's KV cache cannot be cut as configured.
     #[error(transparent)]
     Layout(#[from] LayoutError),
@@ -151,10 +174,11 @@ pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
     let endpoint = Endpoint::bind(config.listen, &identity, control)?;
     let prepared = Prepared::new(config)?;
     let (description, layout) = (prepared.describe(), prepared.layout());
+    let places = placement::places(config, layout.shards().len())?;
     let (fabrics, fabric_events) = match config.role {
         WorkerRole::Both => (None, None),
         WorkerRole::Prefill | WorkerRole::Decode => {
-            let (fabrics, events) = Fabrics::open(&config.fabric, prepared.memory())?;
+            let (fabrics, events) = Fabrics::open(&config.fabric, &places, prepared.memory())?;
             (Some(fabrics), Some(events))
         }
     };
@@ -173,7 +197,9 @@ pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
         .map(|(fabrics, orders, queue)| {
             let most = config.fabric.max_write_bytes as u32;
             let layout = WorkerLayout::clone(&layout);
-            Watcher::start(layout, most, engine.progress(), &fabrics, orders, queue)
+            let cpu = places.first().and_then(|p| p.watcher_cpu);
+            let progress = engine.progress();
+            Watcher::start(layout, most, progress, &fabrics, (orders, queue), cpu)
         })
         .transpose()
         .map_err(StartError::Thread)?;

@@ -18,6 +18,7 @@ use tandem_fabric::{Fabric, Pusher, Write};
 use tokio::sync::mpsc;
 
 use crate::fabrics::Fabrics;
+use crate::placement;
 
 /// Orders that wait for the thread.
 const ORDERS: usize = 8192;
@@ -102,8 +103,8 @@ impl Watcher {
         max_write_bytes: u32,
         progress: Arc<Progress>,
         fabrics: &Fabrics,
-        orders: Orders,
-        queue: Queue,
+        (orders, queue): (Orders, Queue),
+        cpu: Option<usize>,
     ) -> std::io::Result<Self> {
         let (reporting, reports) = mpsc::channel(REPORTS);
         let watch = Watch {
@@ -118,7 +119,12 @@ impl Watcher {
         };
         let thread = std::thread::Builder::new()
             .name("tandem-watcher".into())
-            .spawn(move || watch.run(&queue.0))?;
+            .spawn(move || {
+                if let Err(error) = placement::pin(cpu) {
+                    tracing::warn!(%error, "the watcher runs on any core");
+                }
+                watch.run(&queue.0);
+            })?;
         Ok(Self {
             orders,
             reports,

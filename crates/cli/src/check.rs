@@ -49,6 +49,7 @@ impl Display for Summary<'_> {
             gateway,
             worker,
             policy,
+            topology,
             log,
         } = self.0;
         if let Some(gateway) = gateway {
@@ -65,6 +66,7 @@ impl Display for Summary<'_> {
         {
             f.write_str(&policy_table(policy))?;
         }
+        f.write_str(&topology_tables(topology))?;
         for (identity, control) in gateway
             .iter()
             .map(|gateway| (&gateway.identity, gateway.control))
@@ -181,6 +183,7 @@ fn worker_table(worker: &WorkerConfig) -> String {
         .raw("tensor_parallel", worker.tensor_parallel)
         .raw("prefix_cache", worker.prefix_cache)
         .unless_absent("cache_salt", salt.map(quoted), "none")
+        .raw("devices", devices(&worker.devices))
         .unless_absent(
             "engine_socket",
             worker.engine_socket.as_ref().map(|p| quoted(p.display())),
@@ -206,6 +209,28 @@ fn fabric_table(fabric: &FabricConfig) -> String {
         .text("max_write_bytes", format_bytes(fabric.max_write_bytes))
         .unless_absent("disorder", fabric.disorder, "none; for tests")
         .done()
+}
+
+fn topology_tables(topology: &tandem_topology::DeviceMap) -> String {
+    let table = |entry: &tandem_topology::DeviceEntry| {
+        let table = Table::new("[topology.device]");
+        let nics: Option<Vec<_>> = entry.nics.as_ref().map(|n| n.iter().map(quoted).collect());
+        let list = |values: Vec<String>| format!("[{}]", values.join(", "));
+        let nics = nics.map(|n| list(n.iter().map(ToString::to_string).collect()));
+        let cores = entry.cores.as_ref();
+        let cores = cores.map(|c| list(c.iter().map(ToString::to_string).collect()));
+        table
+            .text("device", &entry.device)
+            .unless_absent("nics", nics, "discovered")
+            .unless_absent("cores", cores, "discovered")
+            .done()
+    };
+    topology.device.iter().map(table).collect()
+}
+
+fn devices(names: &[tandem_topology::DeviceName]) -> String {
+    let names: Vec<String> = names.iter().map(|n| quoted(n).to_string()).collect();
+    format!("[{}]", names.join(", "))
 }
 
 fn nics(nics: &[Option<String>]) -> String {

@@ -14,6 +14,7 @@ mod logging;
 mod serve;
 mod started;
 mod status;
+mod topology;
 mod up;
 
 use std::path::PathBuf;
@@ -45,6 +46,8 @@ enum Command {
     Check(ConfigArgs),
     /// Show a running gateway's workers.
     Status(status::StatusArgs),
+    /// Show which NICs and cores belong to which device of this machine.
+    Topology(topology::TopologyArgs),
     /// Measure a gateway under load.
     Loadtest,
 }
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Engine(args) => serve::engine(&args.config),
         Command::Check(args) => check::run(&args.config),
         Command::Status(args) => status::run(&args),
+        Command::Topology(args) => topology::run(&args),
         Command::Loadtest => Err(Failure::mendable(
             "loadtest: the load harness comes with a later release",
         )),

@@ -202,3 +202,27 @@ fn loadtest_comes_later() {
     let line = "tandem: loadtest: the load harness comes with a later release";
     assert_refused(&output, 2, &[line]);
 }
+
+#[test]
+fn topology_shows_this_machine_and_says_what_is_wrong_with_a_map() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let output = tandem(at, &["topology"]);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.to_lowercase().contains("device"), "{text}");
+    let output = tandem(at, &["topology", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(!json["devices"].as_array().unwrap().is_empty());
+    let path = at.join("t.toml");
+    std::fs::write(&path, "[[topology.device]]\ndevice = \"0000:99:00.0\"\n").unwrap();
+    let output = tandem(at, &["topology", "--config", "t.toml"]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        text.contains("0000:99:00.0 is not on this machine"),
+        "{text}"
+    );
+    let output = tandem(at, &["topology", "--sysfs", "/nowhere"]);
+    assert_eq!(output.status.code(), Some(2));
+}

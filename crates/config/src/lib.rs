@@ -17,6 +17,7 @@ mod log;
 mod policy;
 mod section;
 mod size;
+mod topology;
 mod worker;
 
 use std::path::Path;
@@ -32,6 +33,7 @@ pub use tandem_policies::PolicySettings;
 pub use worker::{InvalidSha256, KvBudget, Sha256, WorkerConfig};
 
 use section::Document;
+use tandem_topology::DeviceMap;
 
 /// What one file says, checked and with all defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +44,8 @@ pub struct Config {
     pub worker: Option<WorkerConfig>,
     /// `[policy]` and its tables; `None` where the file has none. A preset has nothing else.
     pub policy: Option<PolicySettings>,
+    /// `[topology]`: which NICs and cores belong to which device, as far as the file says.
+    pub topology: DeviceMap,
     /// `[log]`.
     pub log: LogConfig,
 }
@@ -64,11 +68,13 @@ impl Config {
         let fabric = document.section("fabric", fabric::read);
         let log = document.section("log", log::read);
         let policy = policy::read(&mut document);
+        let has_topology = document.has("topology");
+        let topology = topology::read(&mut document, text);
         let has_gateway = document.has("gateway");
         let has_worker = document.has("worker");
         let gateway = document.section("gateway", gateway::read);
         let worker = document.section("worker", worker::read);
-        if !has_gateway && !has_worker && policy.is_none() {
+        if !has_gateway && !has_worker && !has_topology && policy.is_none() {
             document.problem_at(
                 None,
                 "neither [gateway] nor [worker]: nothing to run".to_owned(),
@@ -88,12 +94,14 @@ impl Config {
             identity: identity.resolve(worker.id.as_str()),
             fabric,
             control,
+            topology: topology.clone(),
             ..worker
         });
         Ok(Self {
             gateway,
             worker,
             policy,
+            topology,
             log,
         })
     }

@@ -14,8 +14,8 @@ use crate::error::{Problem, Problems, unknown};
 use crate::size::{format_bytes, parse_bytes};
 
 /// Every table of the schema, in the order in which a file has them.
-const SECTIONS: [&str; 7] = [
-    "gateway", "policy", "worker", "fabric", "identity", "control", "log",
+const SECTIONS: [&str; 8] = [
+    "gateway", "policy", "worker", "fabric", "topology", "identity", "control", "log",
 ];
 
 /// A value and the line it stands on, from 1.

@@ -126,7 +126,7 @@ fn an_unknown_key_is_told_the_nearest_known_one_or_all_of_them() {
     assert_complaint(
         &format!("listen = 1\n{GATEWAY}"),
         "1: unknown key outside a table: `listen`; known: gateway, policy, worker, fabric, \
-         identity, control, log",
+         topology, identity, control, log",
     );
 }
 
@@ -256,4 +256,25 @@ fn a_file_is_loaded_and_a_missing_one_is_named() {
         .unwrap_err()
         .to_string();
     assert!(error.contains("none.toml: No such file"), "{error}");
+}
+
+#[test]
+fn a_topology_is_read_and_what_is_wrong_with_it_named_with_its_line() {
+    let text =
+        "[[topology.device]]\ndevice = \"0000:17:00.0\"\nnics = [\"mlx5_0\"]\ncores = [1, 2]\n";
+    let config = Config::parse(text, Path::new("t.toml")).unwrap();
+    assert_eq!(config.topology.device.len(), 1);
+    assert_eq!(config.topology.device[0].cores, Some(vec![1, 2]));
+    let error = |text: &str| {
+        Config::parse(text, Path::new("t.toml"))
+            .unwrap_err()
+            .to_string()
+    };
+    let wrong = error("[[topology.device]]\ndevice = \"node0\"\nnic = [\"mlx5_0\"]\n");
+    assert!(
+        wrong.starts_with("t.toml:3: [topology] unknown field `nic`"),
+        "{wrong}"
+    );
+    let wrong = error("[[topology.device]]\ndevice = \"GPU 1\"\n");
+    assert!(wrong.starts_with("t.toml:2: [topology] "), "{wrong}");
 }

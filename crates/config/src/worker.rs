@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use tandem_core::geometry::{KvDtype, KvOrder};
 use tandem_core::{WorkerId, WorkerRole};
+use tandem_topology::{DeviceMap, DeviceName};
+use toml::de::DeValue;
 
 use crate::section::{PATH, SOCKET, Section, socket, text};
 use crate::{ControlConfig, FabricConfig, IdentityConfig};
@@ -44,6 +46,12 @@ pub struct WorkerConfig {
     pub prefix_cache: bool,
     /// Part of the name of each cached block: workers of another salt never find them. Default none.
     pub cache_salt: String,
+    /// The device of each shard, as `tandem topology` names them: a GPU's PCI address, or `node0`. Its
+    /// fabric uses the device's NICs (on RDMA providers) and runs on its first core, the watcher on
+    /// the second one of the first shard's. Default none: NICs of libfabric's choice, any core.
+    pub devices: Vec<DeviceName>,
+    /// `[topology]`: what discovery is overruled with.
+    pub topology: DeviceMap,
     /// The Unix socket of an engine in another process (`tandem engine`); `None`, the default: the
     /// engine runs in the worker's own.
     pub engine_socket: Option<PathBuf>,
@@ -159,6 +167,10 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
     let cache_salt = section.read("cache_salt", "a text", |value| {
         value.as_str().map(str::to_owned)
     });
+    let devices = section.read("devices", "a list such as [\"0000:17:00.0\"]", |value| {
+        let name = |v: &toml::Spanned<DeValue<'_>>| v.get_ref().as_str()?.parse().ok();
+        value.as_array()?.iter().map(name).collect()
+    });
     let engine_socket = section.read("engine_socket", PATH, |value| {
         text(value).map(PathBuf::from)
     });
@@ -184,6 +196,8 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
         cache_salt: cache_salt.unwrap_or_default(),
         engine_socket: engine_socket.map(|path| section.in_folder(path)),
         engine_wait,
+        devices: devices.unwrap_or_default(),
+        topology: DeviceMap::default(),
         chunk_tokens: chunk_tokens.unwrap_or(512),
         max_batch: max_batch.unwrap_or(16),
         threads: threads.unwrap_or_else(cores),

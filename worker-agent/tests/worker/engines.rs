@@ -175,3 +175,24 @@ async fn what_is_wrong_with_an_engines_socket_is_said_in_one_line() {
     );
     talking.join().unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shards_are_placed_on_devices_that_are_there() {
+    let fleet = Fleet::new(TinyLlama::default());
+    let placed = "tensor_parallel = 2\ndevices = [\"node0\", \"node0\"]";
+    let worker = fleet.start("prefill", placed, "").await;
+    worker.stop().await;
+    let error = |worker: &'static str| async {
+        let failed = fleet.fails_to_start("prefill", worker, "").await;
+        failed.to_string()
+    };
+    assert_eq!(
+        error("tensor_parallel = 2\ndevices = [\"node0\"]").await,
+        "[worker] devices names 1 devices for 2 shards"
+    );
+    let text = error("devices = [\"0000:99:00.0\"]").await;
+    assert!(
+        text.starts_with("device 0000:99:00.0 is not on this machine; there is "),
+        "{text}"
+    );
+}
