@@ -220,7 +220,7 @@ fn topology_tables(topology: &tandem_topology::DeviceMap) -> String {
         let cores = entry.cores.as_ref();
         let cores = cores.map(|c| list(c.iter().map(ToString::to_string).collect()));
         table
-            .text("device", &entry.device)
+            .text("device", entry.device)
             .unless_absent("nics", nics, "discovered")
             .unless_absent("cores", cores, "discovered")
             .done()

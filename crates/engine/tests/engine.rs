@@ -297,6 +297,7 @@ fn logprobs_tell_the_chosen_token_and_the_likeliest_ones() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one case after another")]
 fn a_malformed_command_fails_its_sequence_and_nothing_else() {
     let mut rig = tiny(64, |_| ());
     let prefill = |tokens: Vec<u32>, pages: Arc<[PageIndex]>| {

@@ -73,7 +73,7 @@ impl TryFrom<proto::Geometry> for WorkerLayout {
             )?,
         };
         let range = |name: &str, first: u32, count: u32| {
-            let end = first.checked_add(count).unwrap_or(u32::MAX);
+            let end = first.saturating_add(count);
             Ok(small(name, first)?..small(name, end)?)
         };
         let shard = |s: &proto::Shard| {

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -198,6 +198,31 @@ async fn one(n: u64, random: &mut Random, prefill: &Worker, decode: &Worker, tal
     }
 }
 
+/// Kills, stops and restarts agents at random.
+async fn harass(
+    fleet: &Fleet,
+    agents: &[RwLock<Agent>],
+    seed: u64,
+    kills: &AtomicUsize,
+    goes_on: impl Fn() -> bool,
+) {
+    let mut random = Random(seed);
+    while goes_on() {
+        tokio::time::sleep(Duration::from_millis(100 + random.below(400))).await;
+        let agent = &agents[random.below(4) as usize];
+        if random.below(4) == 0 {
+            // Stopped for longer than its peers' patience, or not.
+            let pause = Duration::from_millis(50 + random.below(1500));
+            agent.read().await.signal(Signal::STOP);
+            tokio::time::sleep(pause).await;
+            agent.read().await.signal(Signal::CONT);
+        } else {
+            agent.write().await.restart(fleet).await;
+        }
+        kills.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_page_ever_holds_a_byte_of_another_request() {
     let (transfers, seed) = if is_long() { (10_000, 1) } else { (1_200, 2) };
@@ -236,23 +261,9 @@ async fn no_page_ever_holds_a_byte_of_another_request() {
         }
     };
     let kills = AtomicUsize::new(0);
-    let killer = async {
-        let mut random = Random(seed);
-        while next.load(Ordering::Relaxed) < transfers {
-            tokio::time::sleep(Duration::from_millis(100 + random.below(400))).await;
-            let agent = &agents[random.below(4) as usize];
-            if random.below(4) == 0 {
-                // Stopped for longer than its peers' patience, or not.
-                let pause = Duration::from_millis(50 + random.below(1500));
-                agent.read().await.signal(Signal::STOP);
-                tokio::time::sleep(pause).await;
-                agent.read().await.signal(Signal::CONT);
-            } else {
-                agent.write().await.restart(&fleet).await;
-            }
-            kills.fetch_add(1, Ordering::Relaxed);
-        }
-    };
+    let killer = harass(&fleet, &agents, seed, &kills, || {
+        next.load(Ordering::Relaxed) < transfers
+    });
     let lanes = futures_util::future::join_all((0..12).map(client));
     tokio::join!(lanes, killer);
     for agent in &agents {
@@ -284,6 +295,25 @@ async fn no_page_ever_holds_a_byte_of_another_request() {
     assert!(count(&tally.answered) > transfers as usize / 4 && count(&kills) > 2);
 }
 
+/// Transfers one after another, so that the stop comes in the middle of some. Whether the last one
+/// failed.
+async fn doomed(lane: u128, decode: &Worker, prefill: &proto::Peer, stopped: &AtomicBool) -> bool {
+    let mut random = Random(lane as u64);
+    let mut n = 0;
+    loop {
+        n += 1;
+        let tokens: Vec<u32> = (0..1500).map(|_| random.below(1000) as u32).collect();
+        let ask = proto::Generate {
+            time_left_ms: 20_000,
+            ..generate(lane << 64 | n, &tokens, 2, Some(prefill.clone()))
+        };
+        let ended = decode.answer(ask).await;
+        if stopped.load(Ordering::Relaxed) {
+            return ended.is_err();
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_prefill_worker_that_wakes_up_late_writes_into_nobodys_pages() {
     let pause = Duration::from_secs(if is_long() { 60 } else { 8 });
@@ -297,33 +327,15 @@ async fn a_prefill_worker_that_wakes_up_late_writes_into_nobodys_pages() {
     let begun = sleeper.known().await.unwrap().peer();
     let o = other.known().await.unwrap();
     let d = decode.known().await.unwrap();
-    let stopped = std::sync::atomic::AtomicBool::new(false);
-    // Transfers one after another, so that the stop comes in the middle of some.
-    let doomed = |lane: u128| {
-        let (d, begun, stopped) = (&d, &begun, &stopped);
-        async move {
-            let mut random = Random(lane as u64);
-            for n in 0.. {
-                let tokens: Vec<u32> = (0..1500).map(|_| random.below(1000) as u32).collect();
-                let ask = proto::Generate {
-                    time_left_ms: 20_000,
-                    ..generate(lane << 64 | n, &tokens, 2, Some(begun.clone()))
-                };
-                let ended = d.answer(ask).await;
-                if stopped.load(Ordering::Relaxed) {
-                    return ended.is_err();
-                }
-            }
-            unreachable!("it goes on until the stop")
-        }
-    };
+    let stopped = AtomicBool::new(false);
     let stop = async {
         tokio::time::sleep(Duration::from_millis(700)).await;
         sleeper.signal(Signal::STOP);
         stopped.store(true, Ordering::Relaxed);
         Instant::now()
     };
-    let lanes = futures_util::future::join_all((1..=6).map(doomed));
+    let doomed = (1..=6).map(|lane| doomed(lane, &d, &begun, &stopped));
+    let lanes = futures_util::future::join_all(doomed);
     let (failed, started) = tokio::join!(lanes, stop);
     let failed_after = started.elapsed();
     assert!(failed.contains(&true), "nothing was under way");

@@ -25,6 +25,8 @@ pub(crate) struct Fleet {
     next: AtomicU64,
 }
 
+type Life = (oneshot::Sender<()>, Task<Result<(), StartError>>);
+
 /// A running worker.
 pub(crate) struct Worker {
     pub(crate) id: String,
@@ -32,7 +34,7 @@ pub(crate) struct Worker {
     connection: Connection,
     pub(crate) welcome: proto::Welcome,
     /// Where it runs in this process: what stops it, and how it ends.
-    life: Option<(oneshot::Sender<()>, Task<Result<(), StartError>>)>,
+    life: Option<Life>,
 }
 
 /// What a request brought.
