@@ -12,7 +12,7 @@ use crate::failure::Failure;
 /// Command line of `tandem topology`.
 #[derive(Args)]
 pub(crate) struct TopologyArgs {
-    /// A configuration file whose [topology] overrules what is discovered.
+    /// A configuration file whose `[topology]` overrules what is discovered.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Where sysfs is mounted, or a copy of another machine's.
