@@ -14,6 +14,7 @@ use crate::lease::{
 
 /// All pages of one worker.
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct PagePool {
     states: Vec<PageState>,
     /// Free runs: first page to length. Adjacent runs are always merged.
@@ -23,6 +24,7 @@ pub struct PagePool {
 
 /// Pages in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "explore", derive(Hash))]
 pub struct PageCounts([u32; PageState::ALL.len()]);
 
 impl PageCounts {

@@ -21,6 +21,7 @@ use crate::{FlowId, Instant, PageIndex, SequenceId, TransferId};
 
 /// What a worker can take, and how long it waits.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "explore", derive(PartialEq, Eq, Hash))]
 pub struct PrefillLimits {
     /// Its pages and shards.
     pub layout: Arc<WorkerLayout>,
@@ -108,6 +109,7 @@ pub enum Input {
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "explore", derive(Hash))]
 pub enum Output {
     /// Tell the decode worker that the transfer is taken on.
     Accept {
@@ -187,6 +189,7 @@ pub enum Output {
 
 /// How a transfer ended. Nothing of it is in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "explore", derive(Hash))]
 pub enum TransferEnd {
     /// Every write has completed.
     Done,

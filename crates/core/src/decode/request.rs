@@ -8,6 +8,7 @@ use super::Peer;
 
 /// A request and what it holds.
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub(super) struct Request {
     pub(super) pages: Pages,
     pub(super) peer: Option<Peer>,
@@ -28,6 +29,7 @@ pub(super) struct Request {
 
 /// Who may touch the request's pages.
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub(super) enum Pages {
     /// Nobody outside. The fabric is being asked to wait for immediates.
     Arming(Lease<Leased>),
@@ -53,6 +55,7 @@ pub(super) enum Pages {
 
 /// A lease that no writer can touch any more.
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub(super) enum Idle {
     Leased(Lease<Leased>),
     Drained(Lease<Draining>),

@@ -11,6 +11,7 @@ use crate::{FlowId, Instant, SequenceId, TransferId};
 
 /// Every transfer of one prefill worker.
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct PrefillAgent {
     limits: PrefillLimits,
     pool: PagePool,
@@ -28,6 +29,7 @@ pub struct PrefillAgent {
 }
 
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 struct Waiting {
     transfer: TransferId,
     tokens: u32,
@@ -36,6 +38,7 @@ struct Waiting {
 }
 
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 struct Transfer {
     lease: Lease<Active>,
     tokens: u32,
@@ -58,6 +61,7 @@ struct Transfer {
 
 /// What is known of the decode worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "explore", derive(Hash))]
 enum PeerState {
     There,
     /// It may still read, and will not say when it has stopped.
@@ -68,6 +72,7 @@ enum PeerState {
 
 /// Who may still post or complete writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "explore", derive(Hash))]
 enum Stage {
     /// The way is being opened.
     Opening,
