@@ -339,6 +339,7 @@ impl PrefillAgent {
                 flow: *flow,
             };
             self.outputs.extend(t.flows.iter().map(stop));
+            self.all_drained(id);
         }
     }
 
@@ -358,14 +359,24 @@ impl PrefillAgent {
         };
         t.flows.remove(&flow);
         t.unsettled |= !settled;
-        if t.flows.is_empty() {
-            t.stage = Stage::Drained;
-            t.close_by = None;
-        }
-        // The first failure stops the other flows; the transfer ends when all have drained.
+        // The first failure stops the watcher and the other flows; the transfer ends when all have
+        // drained.
         if !complete {
             let why = error.unwrap_or_else(|| "a write failed".into());
             self.end_early(now, id, TransferEnd::Failed(why));
+        }
+        self.all_drained(id);
+    }
+
+    /// Where no flow is left, nobody can post or complete writes. While the way is being opened the
+    /// watcher may be about to hear of the transfer: it is stopped once that is known.
+    fn all_drained(&mut self, id: TransferId) {
+        if let Some(t) = self.transfers.get_mut(&id)
+            && t.flows.is_empty()
+            && t.stage != Stage::Opening
+        {
+            t.stage = Stage::Drained;
+            t.close_by = None;
         }
         self.settle(id);
     }
