@@ -19,7 +19,7 @@ pub struct PrefillAgent {
     queue: VecDeque<Waiting>,
     transfers: BTreeMap<TransferId, Transfer>,
     /// Transfers that have ended while a lost reader may still read their pages.
-    unsettled: BTreeMap<TransferId, Lease<Quarantined>>,
+    unsettled: BTreeMap<TransferId, Unsettled>,
     /// Which transfer each open flow is of.
     flows: BTreeMap<FlowId, TransferId>,
     next_sequence: u64,
@@ -57,6 +57,15 @@ struct Transfer {
     peer: PeerState,
     /// When its endpoint is closed, to end writes that do not complete.
     close_by: Option<Instant>,
+}
+
+/// Pages that a lost reader may still read.
+#[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
+struct Unsettled {
+    lease: Lease<Quarantined>,
+    /// Whether the reader is being fenced.
+    fencing: bool,
 }
 
 /// What is known of the decode worker.
@@ -410,10 +419,11 @@ impl PrefillAgent {
     }
 
     fn peer_gone(&mut self, now: Instant, id: TransferId, peer: PeerState) {
-        if self.unsettled.contains_key(&id) {
-            match peer {
-                PeerState::Ended => self.free_unsettled(id),
-                _ => self.outputs.push_back(Output::Fence { transfer: id }),
+        if let Some(pages) = self.unsettled.get_mut(&id) {
+            if peer == PeerState::Ended {
+                self.free_unsettled(id);
+            } else if !std::mem::replace(&mut pages.fencing, true) {
+                self.outputs.push_back(Output::Fence { transfer: id });
             }
             return;
         }
@@ -445,8 +455,9 @@ impl PrefillAgent {
         self.outputs.push_back(Output::End { transfer: id, how });
         if t.unsettled && t.peer != PeerState::Ended {
             let lease = self.pool.quarantine_source(t.lease);
-            self.unsettled.insert(id, lease);
-            if t.peer == PeerState::Lost {
+            let fencing = t.peer == PeerState::Lost;
+            self.unsettled.insert(id, Unsettled { lease, fencing });
+            if fencing {
                 self.outputs.push_back(Output::Fence { transfer: id });
             }
             return;
@@ -456,8 +467,8 @@ impl PrefillAgent {
     }
 
     fn free_unsettled(&mut self, id: TransferId) {
-        if let Some(lease) = self.unsettled.remove(&id) {
-            self.pool.free_fenced(lease);
+        if let Some(pages) = self.unsettled.remove(&id) {
+            self.pool.free_fenced(pages.lease);
             self.gone(id);
         }
     }

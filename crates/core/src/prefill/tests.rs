@@ -198,6 +198,8 @@ fn a_lost_reader_of_such_pages_is_fenced_first() {
     let mut agent = unsettled();
     let fence = [Output::Fence { transfer: T }];
     assert_eq!(tell(&mut agent, Input::PeerLost { transfer: T }), fence);
+    // Once: a second fence would find nothing to close, and end before the first one.
+    assert_eq!(tell(&mut agent, Input::PeerLost { transfer: T }), []);
     assert_eq!(agent.pages().of(PageState::Quarantined), 2);
     let gone = [Output::Gone { transfer: T }];
     assert_eq!(tell(&mut agent, Input::Fenced { transfer: T }), gone);
