@@ -37,6 +37,7 @@ pub struct Peer {
 
 /// What a worker can take, and how long it waits.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "explore", derive(PartialEq, Eq, Hash))]
 pub struct DecodeLimits {
     /// Its pages and shards, all of one data-parallel rank.
     pub layout: Arc<WorkerLayout>,
@@ -193,6 +194,7 @@ pub enum WriterEnd {
 
 /// Why a worker takes a request not on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "explore", derive(Hash))]
 pub enum Refusal {
     /// No room now.
     #[error("no room: {0}")]
@@ -228,6 +230,7 @@ impl From<NoLease> for Refusal {
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "explore", derive(Hash))]
 pub enum Output {
     /// Tell the gateway that nothing was started.
     Refuse {
@@ -336,6 +339,7 @@ pub enum Output {
 
 /// Why a request ended without an answer. Who is to blame is in the variant's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "explore", derive(Hash))]
 pub enum Failure {
     /// It was cancelled.
     #[error("cancelled")]

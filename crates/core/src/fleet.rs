@@ -12,6 +12,7 @@ use crate::{Incarnation, WorkerId, WorkerRole};
 
 /// What a worker said when it registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "explore", derive(Hash))]
 pub struct WorkerFacts {
     /// Its name.
     pub worker: WorkerId,
@@ -33,6 +34,7 @@ pub struct WorkerFacts {
 
 /// What a worker reports regularly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "explore", derive(Hash))]
 pub struct WorkerLoad {
     /// Counts up; an older report is ignored.
     pub sequence: u64,
@@ -66,6 +68,7 @@ pub struct Mismatch {
 
 /// A registered worker.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "explore", derive(PartialEq, Eq, Hash))]
 pub struct Worker {
     /// What it is.
     pub facts: WorkerFacts,
@@ -99,6 +102,7 @@ impl Worker {
 
 /// All registered workers, by name.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "explore", derive(PartialEq, Eq, Hash))]
 pub struct Fleet {
     workers: BTreeMap<WorkerId, Worker>,
 }

@@ -16,6 +16,7 @@ use crate::{Incarnation, Instant, RequestId, WorkerId};
 
 /// The gateway's bounds.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "explore", derive(PartialEq, Eq, Hash))]
 pub struct DoorLimits {
     /// Requests that wait for a lease.
     pub queue: usize,
@@ -86,6 +87,7 @@ pub enum Again {
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "explore", derive(Hash))]
 pub enum Output {
     /// Ask this pair.
     Ask {
@@ -105,6 +107,7 @@ pub enum Output {
 
 /// Why a request is turned away before anything was started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "explore", derive(Hash))]
 pub enum Rejection {
     /// No worker can do a part of it.
     #[error("no {0} worker is ready")]
@@ -133,6 +136,7 @@ pub enum Rejection {
 
 /// The queue, the fleet and what was picked from it.
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct FrontDoor<P> {
     limits: DoorLimits,
     fleet: Fleet,
@@ -143,6 +147,7 @@ pub struct FrontDoor<P> {
 }
 
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 struct Entry {
     facts: RequestFacts,
     deadline: Instant,
@@ -152,6 +157,7 @@ struct Entry {
 
 /// What a pick took from the fleet's figures, until the workers' own reports hold it.
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 struct Picked {
     pair: Pair,
     pages: u32,

@@ -78,6 +78,7 @@ macro_rules! states {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {$(
         $(#[$doc])*
         #[derive(Debug)]
+        #[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
         pub enum $name {}
 
         impl LeaseState for $name {
@@ -103,6 +104,7 @@ states! {
 
 /// Pages of one request. Give it back to the pool that made it: dropping it loses the pages.
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 #[must_use = "a dropped lease is a leak: give it back to its pool"]
 pub struct Lease<S: LeaseState> {
     pages: Arc<[PageIndex]>,

@@ -14,6 +14,7 @@ pub enum Stage {
 
 /// What a policy may know of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "explore", derive(Hash))]
 pub struct RequestFacts {
     /// Which.
     pub request: RequestId,
@@ -41,6 +42,7 @@ pub trait Policy {
 
 /// A prefill and a decode worker for one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "explore", derive(Hash))]
 pub struct Pair {
     /// Who generates.
     pub decode: WorkerId,

@@ -18,6 +18,7 @@ use crate::layout::WorkerLayout;
 
 /// Bytes to copy from one arena to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "explore", derive(Hash))]
 pub struct PlannedWrite {
     /// Where they lie, from the start of the source's arena (or of its layer, in a template).
     pub source: u64,

@@ -26,6 +26,7 @@ use crate::lease::{
 
 /// All pages of one worker.
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct PagePool {
     states: Vec<PageState>,
     /// Free runs: first page to length. Adjacent runs are always merged.
@@ -36,6 +37,7 @@ pub struct PagePool {
 
 /// Cached pages that a request begins with and reads. Give it back to its pool.
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 #[must_use = "a dropped prefix keeps its pages for ever: give it back to its pool"]
 pub struct Prefix {
     pages: Arc<[PageIndex]>,
@@ -51,6 +53,7 @@ impl Prefix {
 
 /// Pages in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "explore", derive(Hash))]
 pub struct PageCounts([u32; PageState::ALL.len()]);
 
 impl PageCounts {

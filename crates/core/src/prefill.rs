@@ -23,6 +23,7 @@ use crate::{FlowId, Instant, PageIndex, SequenceId, TransferId};
 
 /// What a worker can take, and how long it waits.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "explore", derive(PartialEq, Eq, Hash))]
 pub struct PrefillLimits {
     /// Its pages and shards.
     pub layout: Arc<WorkerLayout>,
@@ -112,6 +113,7 @@ pub enum Input {
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "explore", derive(Hash))]
 pub enum Output {
     /// Tell the decode worker that the transfer is taken on.
     Accept {
@@ -197,6 +199,7 @@ pub enum Output {
 
 /// How a transfer ended. Nothing of it is in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "explore", derive(Hash))]
 pub enum TransferEnd {
     /// Every write has completed.
     Done,

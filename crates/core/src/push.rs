@@ -64,6 +64,7 @@ pub struct StepPart {
 
 /// What the watcher is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "explore", derive(Hash))]
 pub enum PushAction {
     /// Post this write.
     Write {

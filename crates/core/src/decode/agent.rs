@@ -18,6 +18,7 @@ use crate::{Instant, PageIndex, RequestId, SequenceId};
 
 /// Every request of one decode worker (or of one that does both).
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct DecodeAgent {
     limits: DecodeLimits,
     pool: PagePool,

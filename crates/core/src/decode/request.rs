@@ -12,6 +12,7 @@ use super::Peer;
 
 /// A request and what it holds.
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub(super) struct Request {
     pub(super) pages: Pages,
     /// Cached pages that the request begins with.
@@ -36,6 +37,7 @@ pub(super) struct Request {
 
 /// Who may touch the request's pages.
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub(super) enum Pages {
     /// Nobody outside. The fabric is being asked to wait for immediates.
     Arming(Lease<Leased>),
@@ -61,6 +63,7 @@ pub(super) enum Pages {
 
 /// A lease that no writer can touch any more.
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub(super) enum Idle {
     Leased(Lease<Leased>),
     Drained(Lease<Draining>),

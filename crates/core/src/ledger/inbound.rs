@@ -9,6 +9,7 @@ use crate::immediate::{Immediate, SLOTS, SlotKey};
 
 /// Slots of one target, and what each still waits for.
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct InboundLedger {
     slots: Vec<Slot>,
     /// Free slots, the longest unused first, so that a generation comes round as late as possible.
@@ -16,12 +17,14 @@ pub struct InboundLedger {
 }
 
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 struct Slot {
     generation: u8,
     count: Option<Count>,
 }
 
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 struct Count {
     endpoint: EndpointId,
     expected: u64,
@@ -30,6 +33,7 @@ struct Count {
 
 /// A slot that waits for immediates. Give it back with [`InboundLedger::release`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "explore", derive(Hash))]
 #[must_use]
 pub struct Armed {
     /// What the sender writes into its immediates.

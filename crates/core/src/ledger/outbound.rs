@@ -4,17 +4,19 @@
 //! has completed and none will be posted (I2). The first error is not the end: it is reported with
 //! the end.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use crate::{EndpointId, FlowId};
 
 /// Writes of every open flow.
 #[derive(Debug, Default)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct OutboundLedger {
-    flows: HashMap<FlowId, Flow>,
+    flows: BTreeMap<FlowId, Flow>,
 }
 
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 struct Flow {
     endpoint: EndpointId,
     posting: Posting,
@@ -26,6 +28,7 @@ struct Flow {
 
 /// Whether more writes may be posted for a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "explore", derive(Hash))]
 pub enum Posting {
     /// More may come.
     Open,

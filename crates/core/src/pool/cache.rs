@@ -9,6 +9,7 @@ use crate::blocks::BlockHash;
 
 /// Which page holds which block.
 #[derive(Debug, Default)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub(super) struct Cache {
     by_hash: BTreeMap<BlockHash, u32>,
     entries: BTreeMap<u32, Entry>,
@@ -19,6 +20,7 @@ pub(super) struct Cache {
 }
 
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 struct Entry {
     hash: BlockHash,
     holders: u32,
@@ -27,7 +29,7 @@ struct Entry {
 }
 
 /// A block that can be found from now on, or no more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CacheChange {
     /// It is in a page.
     Stored(BlockHash),

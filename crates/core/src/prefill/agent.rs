@@ -12,6 +12,7 @@ use crate::{FlowId, Instant, PageIndex, SequenceId, TransferId};
 
 /// Every transfer of one prefill worker.
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct PrefillAgent {
     limits: PrefillLimits,
     pool: PagePool,
@@ -19,7 +20,7 @@ pub struct PrefillAgent {
     queue: VecDeque<Waiting>,
     transfers: BTreeMap<TransferId, Transfer>,
     /// Transfers that have ended while a lost reader may still read their pages.
-    unsettled: BTreeMap<TransferId, Source>,
+    unsettled: BTreeMap<TransferId, Unsettled>,
     /// Which transfer each open flow is of.
     flows: BTreeMap<FlowId, TransferId>,
     next_sequence: u64,
@@ -29,6 +30,7 @@ pub struct PrefillAgent {
 }
 
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 struct Waiting {
     transfer: TransferId,
     tokens: u32,
@@ -39,12 +41,14 @@ struct Waiting {
 
 /// The pages that a transfer reads.
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 struct Source {
     prefix: Prefix,
     lease: Lease<Active>,
 }
 
 #[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 struct Transfer {
     source: Source,
     /// Whole blocks of what is computed.
@@ -67,8 +71,18 @@ struct Transfer {
     close_by: Option<Instant>,
 }
 
+/// Pages that a lost reader may still read.
+#[derive(Debug)]
+#[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
+struct Unsettled {
+    source: Source,
+    /// Whether the reader is being fenced.
+    fencing: bool,
+}
+
 /// What is known of the decode worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "explore", derive(Hash))]
 enum PeerState {
     There,
     /// It may still read, and will not say when it has stopped.
@@ -79,6 +93,7 @@ enum PeerState {
 
 /// Who may still post or complete writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "explore", derive(Hash))]
 enum Stage {
     /// The way is being opened.
     Opening,
@@ -367,6 +382,7 @@ impl PrefillAgent {
                 flow: *flow,
             };
             self.outputs.extend(t.flows.iter().map(stop));
+            self.all_drained(id);
         }
     }
 
@@ -386,14 +402,24 @@ impl PrefillAgent {
         };
         t.flows.remove(&flow);
         t.unsettled |= !settled;
-        if t.flows.is_empty() {
-            t.stage = Stage::Drained;
-            t.close_by = None;
-        }
-        // The first failure stops the other flows; the transfer ends when all have drained.
+        // The first failure stops the watcher and the other flows; the transfer ends when all have
+        // drained.
         if !complete {
             let why = error.unwrap_or_else(|| "a write failed".into());
             self.end_early(now, id, TransferEnd::Failed(why));
+        }
+        self.all_drained(id);
+    }
+
+    /// Where no flow is left, nobody can post or complete writes. While the way is being opened the
+    /// watcher may be about to hear of the transfer: it is stopped once that is known.
+    fn all_drained(&mut self, id: TransferId) {
+        if let Some(t) = self.transfers.get_mut(&id)
+            && t.flows.is_empty()
+            && t.stage != Stage::Opening
+        {
+            t.stage = Stage::Drained;
+            t.close_by = None;
         }
         self.settle(id);
     }
@@ -427,10 +453,11 @@ impl PrefillAgent {
     }
 
     fn peer_gone(&mut self, now: Instant, id: TransferId, peer: PeerState) {
-        if self.unsettled.contains_key(&id) {
-            match peer {
-                PeerState::Ended => self.free_unsettled(id),
-                _ => self.outputs.push_back(Output::Fence { transfer: id }),
+        if let Some(pages) = self.unsettled.get_mut(&id) {
+            if peer == PeerState::Ended {
+                self.free_unsettled(id);
+            } else if !std::mem::replace(&mut pages.fencing, true) {
+                self.outputs.push_back(Output::Fence { transfer: id });
             }
             return;
         }
@@ -461,8 +488,9 @@ impl PrefillAgent {
         };
         self.outputs.push_back(Output::End { transfer: id, how });
         if t.unsettled && t.peer != PeerState::Ended {
-            self.unsettled.insert(id, t.source);
-            if t.peer == PeerState::Lost {
+            let (source, fencing) = (t.source, t.peer == PeerState::Lost);
+            self.unsettled.insert(id, Unsettled { source, fencing });
+            if fencing {
                 self.outputs.push_back(Output::Fence { transfer: id });
             }
             return;
@@ -472,8 +500,8 @@ impl PrefillAgent {
     }
 
     fn free_unsettled(&mut self, id: TransferId) {
-        if let Some(source) = self.unsettled.remove(&id) {
-            self.free(source);
+        if let Some(pages) = self.unsettled.remove(&id) {
+            self.free(pages.source);
             self.gone(id);
         }
     }

@@ -200,6 +200,8 @@ fn a_lost_reader_of_such_pages_is_fenced_first() {
     let mut agent = unsettled();
     let fence = [Output::Fence { transfer: T }];
     assert_eq!(tell(&mut agent, Input::PeerLost { transfer: T }), fence);
+    // Once: a second fence would find nothing to close, and end before the first one.
+    assert_eq!(tell(&mut agent, Input::PeerLost { transfer: T }), []);
     assert_eq!(agent.pages().of(PageState::Active), 2);
     let gone = [Output::Gone { transfer: T }];
     assert_eq!(tell(&mut agent, Input::Fenced { transfer: T }), gone);
@@ -438,6 +440,29 @@ impl World {
             }
         })
     }
+}
+
+#[test]
+fn the_watcher_is_stopped_where_the_last_flow_fails_by_itself() {
+    let mut agent = running();
+    tell(&mut agent, flow_drained(1, true, true));
+    let out = tell(&mut agent, flow_drained(2, false, true));
+    assert!(
+        out.contains(&Output::StopWatch { transfer: T }),
+        "{out:?}: the engine may never come to the step in which the watcher forgets the transfer"
+    );
+}
+
+#[test]
+fn the_watcher_is_stopped_where_all_flows_fail_before_the_way_is_known_to_be_open() {
+    let mut agent = agent();
+    tell(&mut agent, dispatch(1, 9));
+    tell(&mut agent, flow_drained(1, false, true));
+    assert_eq!(tell(&mut agent, flow_drained(2, false, true)), []);
+    let out = tell(&mut agent, Input::Opened { transfer: T });
+    assert_eq!(out, [Output::StopWatch { transfer: T }]);
+    let out = tell(&mut agent, Input::WatchStopped { transfer: T });
+    assert_eq!(out, end(TransferEnd::Failed("a write failed".into())));
 }
 
 #[test]
