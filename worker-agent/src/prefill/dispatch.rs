@@ -190,6 +190,8 @@ fn read(
         worker,
         incarnation: Incarnation(d.from_incarnation),
     };
+    ours.matches(&theirs)
+        .map_err(|e| Refusal::Mismatch(e.to_string()))?;
     let turn = request.0 as u64;
     let flows = flows((ours, 0), (&theirs, 0), turn);
     let flows = flows.map_err(|e| Refusal::Mismatch(e.to_string()))?;

@@ -10,6 +10,7 @@
 mod chaos;
 mod engines;
 mod fleet;
+mod liars;
 mod pattern;
 mod prefixes;
 mod shardings;
