@@ -37,7 +37,7 @@ pub mod shm;
 mod stats;
 mod wake;
 
-pub mod bare;
+pub mod bench;
 
 pub use credit::QUEUED_WRITES;
 pub use driver::command::{Inbox, RegionKey, RemoteRegion, Write};
