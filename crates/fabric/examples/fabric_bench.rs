@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run --release -p tandem-fabric --example fabric_bench -- \
-//!     [--provider NAME] [--quick] [--rounds N] [--mib N] [--json] [--to HOST:PORT]
+//!     [--provider NAME] [--quick] [--rounds N] [--mib N] [--piece-kib N] [--json] [--to HOST:PORT]
 //! fabric_bench --listen ADDRESS:PORT       # on the other host, for --to
 //! fabric_bench --info [--json]             # which providers there are
 //! ```
@@ -12,6 +12,7 @@ use std::error::Error;
 use std::net::TcpListener;
 
 use tandem_fabric::bench::{Plan, Receiver, receive, run, serve};
+use tandem_fabric::describe_providers;
 
 struct Arguments {
     plan: Plan,
@@ -23,6 +24,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
+        ["--info", format @ ..] => {
+            let providers = describe_providers()?;
+            if format.contains(&"--json") {
+                println!("{}", serde_json::to_string_pretty(&providers)?);
+            } else {
+                print!("{providers}");
+            }
+            Ok(())
+        }
         ["receive", address] => Ok(receive(*address, &[])?),
         ["--listen", address] => {
             let listener = TcpListener::bind(address)?;
@@ -60,6 +70,10 @@ fn parse(words: &[&str]) -> Result<Arguments, Box<dyn Error>> {
     } else {
         Plan::standard(provider)
     };
+    if let Some(kib) = value("--piece-kib") {
+        let kib: u32 = kib.parse()?;
+        plan.cases.retain(|case| case.piece_bytes == kib << 10);
+    }
     if let Some(rounds) = value("--rounds") {
         plan.rounds = rounds.parse()?;
     }

@@ -18,6 +18,8 @@
 //! since machines drift, and only medians over rounds are reported. Every run has a part before it
 //! that is not timed, so that none pays for connecting or for page faults.
 //!
+//! Everything here blocks: call it from a plain thread, inside a runtime by `spawn_blocking`.
+//!
 //! The bare loop yields its core where it finds nothing. One that spins hard is no fair measure on a
 //! machine with as many busy threads as cores: there it starves its own other half.
 

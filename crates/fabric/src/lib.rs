@@ -22,6 +22,7 @@
 //! `FI_RX_CQ_DATA` (`efa-direct` on older devices), where immediates consume receive buffers.
 
 mod credit;
+mod describe;
 mod driver;
 mod error;
 mod event;
@@ -40,6 +41,7 @@ mod wake;
 pub mod bench;
 
 pub use credit::QUEUED_WRITES;
+pub use describe::{Choice, ProviderFacts, Providers, describe_providers};
 pub use driver::command::{Inbox, RegionKey, RemoteRegion, Write};
 pub use error::{ArmError, CallError, Errno, FabricError, OpenError};
 pub use event::{FabricEvent, FlowEnded};

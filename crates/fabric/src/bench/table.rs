@@ -16,8 +16,20 @@ impl Display for Report {
                 self.libfabric
             )?;
             let head = [
-                "provider", "piece", "layout", "nics", "writes", "engine", "bare", "tcp", "memcpy",
-                "ratio", "engine", "bare", "tcp", "ratio",
+                "provider",
+                "piece",
+                "layout",
+                "nics",
+                "writes",
+                "engine",
+                "bare",
+                "tcp",
+                "memcpy",
+                "ratio",
+                "engine cpu",
+                "bare cpu",
+                "tcp cpu",
+                "ratio",
             ];
             let mut rows = vec![head.map(String::from).to_vec()];
             rows.extend(self.cases.iter().map(case_row));
@@ -88,24 +100,24 @@ fn bytes(n: u32) -> String {
     }
 }
 
-/// Every column as wide as its widest cell; numbers to the right.
+/// Every column as wide as its widest cell; words to the left, numbers to the right.
 fn write_rows(f: &mut Formatter<'_>, rows: &[Vec<String>]) -> fmt::Result {
-    let columns = rows.first().map_or(0, Vec::len);
-    let widest = |column: usize| rows.iter().map(|r| r[column].chars().count()).max();
-    let widths: Vec<usize> = (0..columns).map(|c| widest(c).unwrap_or(0)).collect();
+    let Some(last) = rows.last() else {
+        return Ok(());
+    };
+    let widest = |column: usize| rows.iter().map(|r| r[column].len()).max();
+    let widths: Vec<usize> = (0..last.len()).map(|c| widest(c).unwrap_or(0)).collect();
+    let numbers = |column: usize| last[column].starts_with(|c: char| c.is_ascii_digit());
     for row in rows {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| {
-            let gap = " ".repeat(width - cell.chars().count());
-            let number = cell.starts_with(|c: char| c.is_ascii_digit());
-            let head = std::ptr::eq(row, &rows[0]);
-            if number || head {
-                format!("{gap}{cell}")
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let gap = if column == 0 { "" } else { "  " };
+            if numbers(column) {
+                write!(f, "{gap}{cell:>width$}")?;
             } else {
-                format!("{cell}{gap}")
+                write!(f, "{gap}{cell:<width$}")?;
             }
-        });
-        let line = cells.collect::<Vec<_>>().join("  ");
-        writeln!(f, "{}", line.trim_end())?;
+        }
+        writeln!(f)?;
     }
     Ok(())
 }
@@ -114,12 +126,22 @@ fn write_rows(f: &mut Formatter<'_>, rows: &[Vec<String>]) -> fmt::Result {
 mod tests {
     use super::*;
     use crate::bench::case::Case;
-    use crate::bench::report::{Microseconds, Round};
+    use crate::bench::report::{Measured, Microseconds, Round};
 
     #[test]
     fn columns_are_aligned() {
-        let case =
-            |kib: u32| CaseResult::of(&Case::new("tcp", kib << 10, 1), 1, &[Round::default()]);
+        let took = Measured {
+            seconds: 1.0,
+            cpu_seconds: 1.0,
+            writes: 12,
+        };
+        let round = Round {
+            engine: took,
+            bare: took,
+            tcp: took,
+            memcpy: took,
+        };
+        let case = |kib: u32| CaseResult::of(&Case::new("tcp", kib << 10, 1), 1, &[round]);
         let us = Microseconds {
             p50: 1.0,
             p99: 123.4,
