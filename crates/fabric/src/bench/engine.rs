@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tandem_core::FlowId;
 use tandem_core::immediate::{Immediate, SlotKey};
+use tandem_core::plan::PlannedWrite;
 use tandem_memory::HostMemory;
 
 use super::BenchError;
@@ -22,7 +23,7 @@ use crate::handle::{Fabric, FabricEvents};
 use crate::pusher::Pusher;
 
 /// Where the fabric takes no more for now: a thousand writes are queued, so there is no hurry.
-const NAP: Duration = Duration::from_micros(500);
+const NAP: Duration = Duration::from_millis(1);
 
 /// What a fabric's inbox is called elsewhere.
 pub(super) fn name(fabric: &Fabric, addresses: Vec<Vec<u8>>, slots: Vec<u32>) -> Invitation {
@@ -93,17 +94,16 @@ impl EngineSender {
         meeting: &mut Meeting,
     ) -> Result<u64, BenchError> {
         let flow = flow(part);
+        let write = |planned: PlannedWrite| Write {
+            flow,
+            local_offset: planned.source,
+            remote_offset: planned.target,
+            len: planned.bytes,
+            immediate: Immediate::new(self.keys[part as usize], planned.pieces),
+        };
         for pages in load.passes(part) {
-            for planned in load.writes(pages) {
-                let write = Write {
-                    flow,
-                    local_offset: planned.source,
-                    remote_offset: planned.target,
-                    len: planned.bytes,
-                    immediate: Immediate::new(self.keys[part as usize], planned.pieces),
-                };
-                post(&self.pusher, write, meeting)?;
-            }
+            let writes: Vec<Write> = load.writes(pages).into_iter().map(write).collect();
+            post(&self.pusher, &writes, meeting)?;
         }
         block_on(meeting, self.fabric.seal(flow))??;
         loop {
@@ -124,22 +124,28 @@ impl EngineSender {
     }
 }
 
-/// Posts a write, waiting for room.
+/// Posts writes, waiting for room.
 pub(super) fn post(
     pusher: &Pusher,
-    mut write: Write,
+    mut writes: &[Write],
     meeting: &mut Meeting,
 ) -> Result<(), BenchError> {
-    let mut patience = None;
-    while let Err(back) = pusher.post(write) {
+    let mut patience = Patience::new();
+    loop {
+        let posted = pusher.post_many(writes);
+        writes = &writes[posted..];
+        if writes.is_empty() {
+            return Ok(());
+        }
         if pusher.is_closed() {
             return Err(FabricError::Closed.into());
         }
-        write = back;
+        if posted > 0 {
+            patience.moved();
+        }
         std::thread::sleep(NAP);
-        patience.get_or_insert_with(Patience::new).check(meeting)?;
+        patience.check(meeting)?;
     }
-    Ok(())
 }
 
 /// The receiving side, with a slot for each part.

@@ -2,7 +2,7 @@
 
 use super::case::{Case, Layout};
 
-/// Everything that [`super::run`] measures.
+/// Everything that [`super::run()`] measures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// As in [`crate::FabricOptions::provider`], for latencies.
@@ -21,13 +21,13 @@ pub struct Plan {
 
 impl Plan {
     /// Pieces of 16, 64 and 256 KiB, scattered and contiguous; runs of four; four NICs. Each case
-    /// moves 256 MiB; five rounds.
+    /// moves 512 MiB; five rounds.
     #[must_use]
     pub fn standard(provider: &str) -> Self {
         Self {
             rounds: 5,
             samples: 1000,
-            ..Self::of(provider, 256 << 20)
+            ..Self::of(provider, 512 << 20)
         }
     }
 

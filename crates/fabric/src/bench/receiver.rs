@@ -16,7 +16,7 @@ const START: Duration = Duration::from_secs(20);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Receiver {
     /// A child: this executable with these arguments and, as the last one, an address that it gives
-    /// to [`super::receive`]. Its standard output is closed.
+    /// to [`super::receive()`]. Its standard output is closed.
     Spawn(Vec<OsString>),
     /// A process that runs [`super::serve`] at this `host:port`.
     Connect(String),

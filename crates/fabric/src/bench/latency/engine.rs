@@ -115,7 +115,7 @@ pub(super) fn ask(
         let flow = FlowId(id);
         block_on(meeting, fabric.open_flow(flow, outbox, there.region()))??;
         let started = Instant::now();
-        post(&pusher, write(case, flow, *key), meeting)?;
+        post(&pusher, &[write(case, flow, *key)], meeting)?;
         block_on(meeting, fabric.seal(flow))??;
         let completed = side.ended(meeting)?.last_completion;
         let took = completed.map(|at| at.duration_since(started));
@@ -126,7 +126,7 @@ pub(super) fn ask(
     block_on(meeting, fabric.open_flow(ANSWERS, outbox, there.region()))??;
     for key in answered {
         let started = Instant::now();
-        post(&pusher, write(case, ANSWERS, *key), meeting)?;
+        post(&pusher, &[write(case, ANSWERS, *key)], meeting)?;
         side.arrived(meeting)?;
         samples.there_and_back.push(started.elapsed().as_secs_f64());
     }
@@ -167,7 +167,7 @@ pub(in crate::bench) fn answer(
         if side.name.slots[samples..].contains(&slot)
             && let Some(key) = answers.next()
         {
-            post(&pusher, write(case, ANSWERS, key), meeting)?;
+            post(&pusher, &[write(case, ANSWERS, key)], meeting)?;
         }
     }
     match meeting.hear(STUCK)? {
