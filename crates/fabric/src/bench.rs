@@ -14,8 +14,8 @@
 //!
 //! **What a rate is.** From before the first write is planned until the sender has all completions
 //! (on delivery, where the provider has that) *and* the receiver's word that its count is full. CPU
-//! time is user and system time of both processes meanwhile. Subjects take turns in every round,
-//! since machines drift, and only medians over rounds are reported. Every run has a part before it
+//! time is user and system time of both processes meanwhile. Subjects and cases take turns in
+//! every round, since machines drift, and only medians over rounds are reported. Every run has a part before it
 //! that is not timed, so that none pays for connecting or for page faults.
 //!
 //! Everything here blocks: call it from a plain thread, inside a runtime by `spawn_blocking`.

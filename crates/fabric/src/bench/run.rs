@@ -29,12 +29,9 @@ pub fn run(plan: &Plan, receiver: &Receiver) -> Result<Report, BenchError> {
     let mut bench = Bench::open(receiver, plan.nic_names.clone())?;
     let mut report = Report {
         libfabric: library.version().to_string(),
-        cases: Vec::new(),
+        cases: bench.cases(&plan.cases, plan.rounds)?,
         latencies: Vec::new(),
     };
-    for case in &plan.cases {
-        report.cases.push(bench.case(case, plan.rounds)?);
-    }
     for bytes in &plan.latency_bytes {
         let latency = bench.latency(&plan.provider, *bytes, plan.samples)?;
         report.latencies.push(latency);
@@ -70,6 +67,26 @@ impl Bench {
     /// Throughput of one case over `rounds` rounds (at least 1). In the first round the receiver checks
     /// every byte that the engine and the bare loop brought.
     pub fn case(&mut self, case: &Case, rounds: usize) -> Result<CaseResult, BenchError> {
+        let rounds = (0..rounds.max(1)).map(|n| self.round(case, n));
+        let measured: Vec<Round> = rounds.collect::<Result<_, _>>()?;
+        Ok(CaseResult::of(case, case.bytes(), &measured))
+    }
+
+    /// As [`Bench::case`], with all cases in each round, so that they can be compared with one another.
+    pub fn cases(&mut self, cases: &[Case], rounds: usize) -> Result<Vec<CaseResult>, BenchError> {
+        let mut measured = vec![Vec::new(); cases.len()];
+        for n in 0..rounds.max(1) {
+            for (case, rounds) in cases.iter().zip(&mut measured) {
+                rounds.push(self.round(case, n)?);
+            }
+        }
+        let results = cases.iter().zip(&measured);
+        Ok(results
+            .map(|(case, rounds)| CaseResult::of(case, case.bytes(), rounds))
+            .collect())
+    }
+
+    fn round(&mut self, case: &Case, n: usize) -> Result<Round, BenchError> {
         let load = Workload::new(case)?;
         let memory = Arc::new(HostMemory::create("bench-from", case.arena_bytes())?);
         load.fill(&memory);
@@ -79,24 +96,20 @@ impl Bench {
                 .map(|pages| load.writes(pages))
         };
         let planned: Planned = Part::ALL.map(|part| plan(part).collect());
-        let mut measured = Vec::new();
-        for n in 0..rounds.max(1) {
-            let mut round = Round::default();
-            let verify = n == 0;
-            // Whoever comes first finds another machine than whoever comes after it.
-            let engine_first = n % 2 == 0;
-            if engine_first {
-                round.engine = self.engine(case, &load, &memory, verify)?;
-            }
-            round.bare = self.bare(case, &planned, &memory, verify)?;
-            if !engine_first {
-                round.engine = self.engine(case, &load, &memory, verify)?;
-            }
-            round.tcp = self.tcp(case, &planned)?;
-            round.memcpy = memcpy(case, &planned);
-            measured.push(round);
+        let mut round = Round::default();
+        let verify = n == 0;
+        // Whoever comes first finds another machine than whoever comes after it.
+        let engine_first = n.is_multiple_of(2);
+        if engine_first {
+            round.engine = self.engine(case, &load, &memory, verify)?;
         }
-        Ok(CaseResult::of(case, load.bytes(Part::Timed), &measured))
+        round.bare = self.bare(case, &planned, &memory, verify)?;
+        if !engine_first {
+            round.engine = self.engine(case, &load, &memory, verify)?;
+        }
+        round.tcp = self.tcp(case, &planned)?;
+        round.memcpy = memcpy(case, &planned);
+        Ok(round)
     }
 
     /// Latency of `samples` writes (1 to 1000) of so many bytes, through the engine and through the bare

@@ -101,12 +101,6 @@ impl Workload {
         self.passes(part).into_iter().map(count).sum()
     }
 
-    /// Bytes of a part.
-    pub(super) fn bytes(&self, part: Part) -> u64 {
-        let pages: u64 = self.passes(part).into_iter().map(u64::from).sum();
-        pages * u64::from(self.case.piece_bytes)
-    }
-
     /// Fills the sender's arena, every word with what only its place has.
     pub(super) fn fill(&self, memory: &HostMemory) {
         for page in 0..self.arena.pages() {
@@ -224,7 +218,6 @@ mod tests {
         let long = workload(Layout::Scattered, 1, 10_000);
         assert_eq!(long.passes(Part::Timed), [4096, 4096, 1808]);
         assert_eq!(long.expected(Part::Timed), 20_000, "keys and values");
-        assert_eq!(long.bytes(Part::Timed), 10_000 * (16 << 10));
     }
 
     #[test]
