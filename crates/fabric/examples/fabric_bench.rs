@@ -1,113 +1,95 @@
-//! The engine against a bare loop of `fi_writemsg`, between two processes:
+//! The engine beside a bare loop of `fi_writemsg`, plain TCP and `memcpy`, between two processes:
 //!
 //! ```text
-//! cargo run --release -p tandem-fabric --example fabric_bench -- [PROVIDER [ROUNDS [MIB]]]
+//! cargo run --release -p tandem-fabric --example fabric_bench -- \
+//!     [--provider NAME] [--quick] [--rounds N] [--mib N] [--piece-kib N] [--json] [--to HOST:PORT]
+//! fabric_bench --listen ADDRESS:PORT       # on the other host, for --to
+//! fabric_bench --info [--json]             # which providers there are
 //! ```
-//!
-//! Rounds alternate, since the machine's speed drifts; the ratio is the median over rounds of
-//! engine ÷ bare of the same round.
 #![allow(clippy::print_stdout, reason = "a program's output")]
 
 use std::error::Error;
-use std::net::{TcpListener, TcpStream};
-use std::process::Command;
+use std::net::TcpListener;
 
-use tandem_fabric::bare::{BareReport, Load, bare_push, bare_receive, engine_push, engine_receive};
+use tandem_fabric::bench::{Plan, Receiver, receive, run, serve};
+use tandem_fabric::describe_providers;
 
-const PIECES: [usize; 3] = [12 << 10, 64 << 10, 256 << 10];
-const WINDOW: u32 = 64;
-
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Bare,
-    Engine,
+struct Arguments {
+    plan: Plan,
+    json: bool,
+    receiver: Receiver,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    match arguments.as_slice() {
-        ["receive", kind, provider, piece, pieces, address] => {
-            let load = load(provider, piece.parse()?, pieces.parse()?);
-            let mut peer = TcpStream::connect(address)?;
-            match *kind {
-                "Bare" => bare_receive(&load, &mut peer)?,
-                _ => engine_receive(&load, &mut peer)?,
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["--info", format @ ..] => {
+            let providers = describe_providers()?;
+            if format.contains(&"--json") {
+                println!("{}", serde_json::to_string_pretty(&providers)?);
+            } else {
+                print!("{providers}");
             }
             Ok(())
         }
-        rest => {
-            let provider = rest.first().copied().unwrap_or("tcp");
-            let rounds = rest.get(1).map_or(Ok(7), |n| n.parse())?;
-            let mebibytes = rest.get(2).map_or(Ok(512), |n| n.parse())?;
-            compare(provider, rounds, mebibytes)
+        ["receive", address] => Ok(receive(*address, &[])?),
+        ["--listen", address] => {
+            let listener = TcpListener::bind(address)?;
+            loop {
+                if let Err(error) = serve(&listener, &[]) {
+                    println!("{error}");
+                }
+            }
+        }
+        words => {
+            let Arguments {
+                plan,
+                json,
+                receiver,
+            } = parse(words)?;
+            let report = run(&plan, &receiver)?;
+            if json {
+                println!("{}", serde_json::to_string_pretty(&report)?);
+            } else {
+                print!("{report}");
+            }
+            Ok(())
         }
     }
 }
 
-fn load(provider: &str, piece: usize, pieces: usize) -> Load {
-    Load {
-        provider: provider.into(),
-        piece,
-        pieces,
-        window: WINDOW,
-    }
-}
-
-fn compare(provider: &str, rounds: usize, mebibytes: usize) -> Result<(), Box<dyn Error>> {
-    println!("{provider}, window {WINDOW}, {rounds} rounds of {mebibytes} MiB, medians");
-    println!(
-        "{:>9} {:>12} {:>12} {:>7}  (ratio of each round)",
-        "piece", "bare", "engine", "ratio"
-    );
-    for piece in PIECES {
-        let load = load(provider, piece, (mebibytes << 20) / piece);
-        let (mut bare, mut engine, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..rounds {
-            let b = measure(Kind::Bare, &load)?.rate();
-            let e = measure(Kind::Engine, &load)?.rate();
-            bare.push(b / 1e9);
-            engine.push(e / 1e9);
-            ratios.push(e / b);
-        }
-        let each: Vec<String> = ratios.iter().map(|r| format!("{r:.2}")).collect();
-        println!(
-            "{:>5} KiB {:>7.2} GB/s {:>7.2} GB/s {:>7.2}  ({})",
-            piece >> 10,
-            median(&mut bare),
-            median(&mut engine),
-            median(&mut ratios),
-            each.join(" ")
-        );
-    }
-    Ok(())
-}
-
-fn measure(kind: Kind, load: &Load) -> Result<BareReport, Box<dyn Error>> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let mut receiver = Command::new(std::env::current_exe()?)
-        .args(["receive", &format!("{kind:?}"), &load.provider])
-        .args([load.piece.to_string(), load.pieces.to_string()])
-        .arg(listener.local_addr()?.to_string())
-        .spawn()?;
-    let (mut peer, _) = listener.accept()?;
-    let report = match kind {
-        Kind::Bare => bare_push(load, &mut peer),
-        Kind::Engine => engine_push(load, &mut peer),
+fn parse(words: &[&str]) -> Result<Arguments, Box<dyn Error>> {
+    let value = |name: &str| {
+        let at = words.iter().position(|w| *w == name)?;
+        words.get(at + 1).copied()
     };
-    if report.is_err() {
-        receiver.kill()?;
-    }
-    let status = receiver.wait()?;
-    let report = report?;
-    if status.success() {
-        Ok(report)
+    let provider = value("--provider").unwrap_or("tcp");
+    let mut plan = if words.contains(&"--quick") {
+        Plan::quick(provider)
     } else {
-        Err("the receiver failed".into())
+        Plan::standard(provider)
+    };
+    if let Some(kib) = value("--piece-kib") {
+        let kib: u32 = kib.parse()?;
+        plan.cases.retain(|case| case.piece_bytes == kib << 10);
     }
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    if let Some(rounds) = value("--rounds") {
+        plan.rounds = rounds.parse()?;
+    }
+    if let Some(mebibytes) = value("--mib") {
+        let bytes = mebibytes.parse::<u32>()?.min(4095) << 20;
+        for case in &mut plan.cases {
+            case.pieces = (bytes / case.piece_bytes).max(1);
+        }
+    }
+    let receiver = match value("--to") {
+        Some(address) => Receiver::Connect(address.into()),
+        None => Receiver::Spawn(vec!["receive".into()]),
+    };
+    Ok(Arguments {
+        plan,
+        json: words.contains(&"--json"),
+        receiver,
+    })
 }

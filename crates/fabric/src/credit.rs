@@ -28,10 +28,32 @@ impl Credits {
         false
     }
 
+    /// Takes room for up to `wanted` writes; returns for how many.
+    pub(crate) fn take_some(&self, flow: FlowId, wanted: u32) -> u32 {
+        let bucket = self.bucket(flow);
+        let taken = wanted.min(QUEUED_WRITES);
+        let before = bucket.fetch_add(taken, Ordering::Relaxed);
+        let room = QUEUED_WRITES.saturating_sub(before).min(taken);
+        if room < taken {
+            bucket.fetch_sub(taken - room, Ordering::Relaxed);
+        }
+        room
+    }
+
     /// A write left the queue.
     pub(crate) fn give_back(&self, flow: FlowId) {
         let before = self.bucket(flow).fetch_sub(1, Ordering::Relaxed);
         assert!(before > 0, "more credit than was taken");
+    }
+
+    /// Room that was taken for writes which were not queued.
+    pub(crate) fn give_back_some(&self, flow: FlowId, writes: usize) {
+        if writes > 0 {
+            let before = self
+                .bucket(flow)
+                .fetch_sub(writes as u32, Ordering::Relaxed);
+            assert!(before as usize >= writes, "more credit than was taken");
+        }
     }
 
     fn bucket(&self, flow: FlowId) -> &AtomicU32 {
@@ -53,5 +75,16 @@ mod tests {
         assert!(credits.take(FlowId(2)));
         credits.give_back(FlowId(1));
         assert!(credits.take(FlowId(1)));
+    }
+
+    #[test]
+    fn as_many_are_taken_as_there_is_room_for() {
+        let credits = Credits::new();
+        assert_eq!(credits.take_some(FlowId(1), 1000), 1000);
+        assert_eq!(credits.take_some(FlowId(1), 1000), QUEUED_WRITES - 1000);
+        assert_eq!(credits.take_some(FlowId(1), 1), 0);
+        assert_eq!(credits.take_some(FlowId(2), 1 << 20), QUEUED_WRITES);
+        credits.give_back(FlowId(1));
+        assert_eq!(credits.take_some(FlowId(1), 2), 1);
     }
 }

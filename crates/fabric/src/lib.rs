@@ -22,6 +22,7 @@
 //! `FI_RX_CQ_DATA` (`efa-direct` on older devices), where immediates consume receive buffers.
 
 mod credit;
+mod describe;
 mod driver;
 mod error;
 mod event;
@@ -37,9 +38,10 @@ pub mod shm;
 mod stats;
 mod wake;
 
-pub mod bare;
+pub mod bench;
 
 pub use credit::QUEUED_WRITES;
+pub use describe::{Choice, ProviderFacts, Providers, describe_providers};
 pub use driver::command::{Inbox, RegionKey, RemoteRegion, Write};
 pub use error::{ArmError, CallError, Errno, FabricError, OpenError};
 pub use event::{FabricEvent, FlowEnded};

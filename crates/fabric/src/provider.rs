@@ -14,7 +14,7 @@ pub fn is_software(name: &str) -> bool {
 }
 
 /// Since then the native TCP bears the name `tcp`.
-const NATIVE_TCP: Version = Version {
+pub(crate) const NATIVE_TCP: Version = Version {
     major: 1,
     minor: 18,
 };

@@ -39,6 +39,48 @@ impl Pusher {
         Ok(())
     }
 
+    /// Queues writes in their order, as many as there is room for, and wakes the thread at most once.
+    /// Returns how many of them, from the first on: the others are to be tried again later. Otherwise
+    /// as [`Pusher::post`].
+    #[must_use]
+    pub fn post_many(&self, writes: &[Write]) -> usize {
+        let mut posted = 0;
+        while let Some(first) = writes.get(posted) {
+            let of = writes[posted..].iter().take_while(|w| w.flow == first.flow);
+            let run = &writes[posted..posted + of.count()];
+            let queued = self.queue(first.flow, run);
+            posted += queued;
+            if queued < run.len() {
+                break;
+            }
+        }
+        if posted > 0 {
+            self.shared.wake.wake();
+        }
+        posted
+    }
+
+    /// Queues writes of one flow; returns how many.
+    fn queue(&self, flow: FlowId, writes: &[Write]) -> usize {
+        let wanted = u32::try_from(writes.len()).unwrap_or(u32::MAX);
+        let room = self.shared.credits.take_some(flow, wanted) as usize;
+        let queued = match self.pushes.try_reserve_many(room) {
+            Ok(places) => {
+                for (place, write) in places.zip(writes) {
+                    place.send(Push::Write(*write));
+                }
+                room
+            }
+            // Nearly full, with writes of others.
+            Err(_) => {
+                let one = |write: &&Write| self.pushes.try_send(Push::Write(**write)).is_ok();
+                writes[..room].iter().take_while(one).count()
+            }
+        };
+        self.shared.credits.give_back_some(flow, room - queued);
+        queued
+    }
+
     /// Queues the seal behind all writes pushed before: no more will follow. Gives the id back
     /// where the queue is full.
     pub fn seal(&self, flow: FlowId) -> Result<(), FlowId> {

@@ -6,6 +6,7 @@
 pub(crate) mod domain;
 pub(crate) mod endpoint;
 pub(crate) mod hints;
+pub(crate) mod promises;
 
 use crate::error::{CallError, Errno};
 

@@ -23,6 +23,11 @@ impl<T> Disorder<T> {
         }
     }
 
+    /// Whether anything is held back or shuffled.
+    pub(crate) const fn is_on(&self) -> bool {
+        self.state.is_some()
+    }
+
     fn random(&mut self) -> Option<u64> {
         let state = self.state.as_mut()?;
         *state ^= *state << 13;

@@ -1,11 +1,11 @@
 //! Outbound flows: the ledger's count, and what it does not keep (region, times, errors).
 
-use std::collections::HashMap;
 use std::time::Instant;
 
 use tandem_core::ledger::{Ended, OutboundLedger, Refused};
 use tandem_core::{EndpointId, FlowId};
 
+use super::by_flow::ByFlow;
 use super::command::{RegionKey, RemoteRegion, Write};
 use crate::event::FlowEnded;
 use crate::safe::domain::key_mask;
@@ -23,7 +23,7 @@ pub(crate) struct Bounds {
 pub(crate) struct Flows {
     bounds: Bounds,
     ledger: OutboundLedger,
-    open: HashMap<FlowId, Flow>,
+    open: ByFlow<Flow>,
 }
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Flows {
         Self {
             bounds,
             ledger: OutboundLedger::default(),
-            open: HashMap::new(),
+            open: ByFlow::default(),
         }
     }
 

@@ -133,15 +133,19 @@ impl OutboxState {
                 }
             }
         }
-        let place = match push {
-            Push::Write(_) => {
-                let sealed = self.queue.iter().rposition(|p| matches!(p, Push::Seal(_)));
-                let least = sealed.map_or(usize::from(self.head_begun), |at| at + 1);
-                self.shuffle.place(least, self.queue.len())
-            }
-            Push::Seal(_) => self.queue.len(),
-        };
-        self.queue.insert(place, push);
+        if self.shuffle.is_on() && matches!(push, Push::Write(_)) {
+            let place = self.shuffled_place();
+            self.queue.insert(place, push);
+        } else {
+            self.queue.push_back(push);
+        }
+    }
+
+    /// Behind every seal, and behind a head that the ledger has counted.
+    fn shuffled_place(&mut self) -> usize {
+        let sealed = self.queue.iter().rposition(|p| matches!(p, Push::Seal(_)));
+        let least = sealed.map_or(usize::from(self.head_begun), |at| at + 1);
+        self.shuffle.place(least, self.queue.len())
     }
 
     /// Posts no more of a flow. It ends when what is in flight has completed.
@@ -192,8 +196,9 @@ impl OutboxState {
         for port in 0..self.ports.len() {
             self.read(port, entries, books);
             self.ports[port].completions.turn();
-            let now = Instant::now();
+            let mut now = None;
             while let Some(Completion { context, error }) = self.ports[port].completions.pop() {
+                let now = *now.get_or_insert_with(Instant::now);
                 self.completed(port, context, now, error, books);
                 any = true;
             }

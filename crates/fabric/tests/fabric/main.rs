@@ -7,6 +7,7 @@
     reason = "tests: allow-unwrap-in-tests sees only test functions"
 )]
 
+mod bench;
 mod child;
 mod fences;
 mod flows;

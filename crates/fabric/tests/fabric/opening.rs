@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use tandem_fabric::{Fabric, FabricOptions, LIBRARY_VARIABLE, OpenError, available_providers};
+use tandem_fabric::{
+    Fabric, FabricOptions, LIBRARY_VARIABLE, OpenError, available_providers, describe_providers,
+};
 use tandem_memory::HostMemory;
 
 use crate::child::{Process, say};
@@ -113,6 +115,25 @@ fn the_software_providers_are_found() {
             "{name} in {found:?}"
         );
     }
+}
+
+#[test]
+fn providers_are_described_with_what_a_name_comes_to() {
+    let found = describe_providers().unwrap();
+    let tcp = found
+        .choices
+        .iter()
+        .find(|c| c.configured == "tcp")
+        .unwrap();
+    assert!(tcp.available && !tcp.why.is_empty(), "{tcp:?}");
+    let facts = |name: &str| found.providers.iter().find(|p| p.name == name).unwrap();
+    let native = facts(&tcp.provider);
+    assert!(native.software && native.delivery_complete, "{native:?}");
+    assert_eq!(native.waits_on_descriptors, Some(true));
+    assert_eq!(facts("shm").waits_on_descriptors, Some(false));
+    let text = found.to_string();
+    assert!(text.contains("shm (software)"), "{text}");
+    assert!(serde_json::to_value(&found).unwrap()["providers"].is_array());
 }
 
 #[test]
