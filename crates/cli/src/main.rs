@@ -7,6 +7,7 @@
 mod check;
 mod console;
 mod entry;
+mod fabric;
 mod failure;
 mod http;
 mod lifetime;
@@ -48,6 +49,8 @@ enum Command {
     Status(status::StatusArgs),
     /// Show which NICs and cores belong to which device of this machine.
     Topology(topology::TopologyArgs),
+    /// Show what libfabric offers on this machine, or measure it.
+    Fabric(fabric::FabricArgs),
     /// Measure a gateway under load.
     Loadtest,
 }
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&args.config),
         Command::Status(args) => status::run(&args),
         Command::Topology(args) => topology::run(&args),
+        Command::Fabric(args) => fabric::run(args),
         Command::Loadtest => Err(Failure::mendable(
             "loadtest: the load harness comes with a later release",
         )),

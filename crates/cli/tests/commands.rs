@@ -226,3 +226,40 @@ fn topology_shows_this_machine_and_says_what_is_wrong_with_a_map() {
     let output = tandem(at, &["topology", "--sysfs", "/nowhere"]);
     assert_eq!(output.status.code(), Some(2));
 }
+
+#[test]
+fn fabric_bench_measures_every_case_and_fabric_info_says_what_is_chosen() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let output = tandem(
+        at,
+        &["fabric", "bench", "--quick", "--piece-kib", "16", "--json"],
+    );
+    assert!(output.status.success(), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let cases = report["cases"].as_array().unwrap();
+    assert_eq!(cases.len(), 4);
+    for case in cases {
+        for key in [
+            "engine_gbytes_per_s",
+            "bare_gbytes_per_s",
+            "tcp_gbytes_per_s",
+            "memcpy_gbytes_per_s",
+            "engine_cpu_s_per_gb",
+            "bare_cpu_s_per_gb",
+            "writes",
+        ] {
+            assert!(case[key].as_f64().unwrap() > 0.0, "{key}: {case}");
+        }
+    }
+    let output = tandem(at, &["fabric", "info"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("shm") && text.contains("tcp"), "{text}");
+    let output = tandem(at, &["fabric", "bench", "--piece-kib", "3"]);
+    assert_eq!(output.status.code(), Some(2));
+    let output = tandem(
+        at,
+        &["fabric", "bench", "--quick", "--provider", "nonsense"],
+    );
+    assert_eq!(output.status.code(), Some(2));
+}

@@ -83,6 +83,7 @@ impl Workload {
         let side = |pages| Side {
             arena: &self.arena,
             pages,
+            from: 0,
             head: 0,
         };
         let most = self.case.max_write_bytes;

@@ -1,0 +1,135 @@
+//! `tandem fabric`: what libfabric offers here, and how fast it and the engine are.
+
+use std::net::TcpListener;
+
+use clap::{Args, Subcommand};
+use tandem_fabric::bench::{self, Plan, Receiver};
+
+use crate::console::say;
+use crate::failure::Failure;
+
+/// Command line of `tandem fabric`.
+#[derive(Args)]
+pub(crate) struct FabricArgs {
+    #[command(subcommand)]
+    command: FabricCommand,
+}
+
+#[derive(Subcommand)]
+enum FabricCommand {
+    /// Say which providers there are, what each promises, and what a configured name comes to.
+    Info {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Measure the transfer engine beside a bare loop of fi_writemsg, plain TCP and memcpy.
+    Bench(BenchArgs),
+    /// The receiving process of a measurement on this host.
+    #[command(hide = true)]
+    Receive {
+        /// Where the measuring process listens.
+        address: String,
+    },
+}
+
+#[derive(Args)]
+struct BenchArgs {
+    /// As in `[fabric] provider`.
+    #[arg(long, default_value = "tcp")]
+    provider: String,
+    /// Rounds, in which all cases take turns; medians are reported.
+    #[arg(long, value_name = "N")]
+    rounds: Option<usize>,
+    /// MiB that each case moves in a round.
+    #[arg(long, value_name = "N")]
+    mib: Option<u32>,
+    /// Only pieces of so many KiB.
+    #[arg(long, value_name = "N")]
+    piece_kib: Option<u32>,
+    /// One round of little: whether it works, not how fast it is.
+    #[arg(long)]
+    quick: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Use the receiver that runs at HOST:PORT, instead of one on this host.
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "listen")]
+    to: Option<String>,
+    /// Be the receiver for another host's measurement, until interrupted. Anybody who reaches this
+    /// address can use it: for trusted networks.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<String>,
+}
+
+/// Does it.
+pub(crate) fn run(args: FabricArgs) -> Result<(), Failure> {
+    match args.command {
+        FabricCommand::Info { json } => info(json),
+        FabricCommand::Bench(args) => match &args.listen {
+            Some(address) => listen(address),
+            None => measure(&args),
+        },
+        FabricCommand::Receive { address } => {
+            bench::receive(address, &[]).map_err(Failure::mendable)
+        }
+    }
+}
+
+fn info(json: bool) -> Result<(), Failure> {
+    let providers = tandem_fabric::describe_providers().map_err(Failure::mendable)?;
+    if json {
+        say(&serde_json::to_string_pretty(&providers).map_err(Failure::fault)?);
+    } else {
+        say(providers.to_string().trim_end());
+    }
+    Ok(())
+}
+
+fn listen(address: &str) -> Result<(), Failure> {
+    let refused = |error| Failure::mendable(format!("cannot listen on {address}: {error}"));
+    let listener = TcpListener::bind(address).map_err(refused)?;
+    let local = listener.local_addr().map_err(refused)?;
+    say(&format!("receiving at {local}"));
+    loop {
+        if let Err(error) = bench::serve(&listener, &[]) {
+            say(&format!("a measurement ended: {error}"));
+        }
+    }
+}
+
+fn measure(args: &BenchArgs) -> Result<(), Failure> {
+    let mut plan = if args.quick {
+        Plan::quick(&args.provider)
+    } else {
+        Plan::standard(&args.provider)
+    };
+    if let Some(kib) = args.piece_kib {
+        plan.cases
+            .retain(|case| Some(case.piece_bytes) == kib.checked_mul(1024));
+        if plan.cases.is_empty() {
+            let known = "there are cases of 16, 64 and 256 KiB";
+            return Err(Failure::mendable(format!("no case of {kib} KiB: {known}")));
+        }
+    }
+    if let Some(rounds) = args.rounds {
+        plan.rounds = rounds;
+    }
+    if let Some(mebibytes) = args.mib {
+        let bytes = mebibytes.clamp(1, 4095) << 20;
+        for case in &mut plan.cases {
+            case.pieces = (bytes / case.piece_bytes).max(1);
+        }
+    }
+    let receiver = match &args.to {
+        Some(address) => Receiver::Connect(address.clone()),
+        None => Receiver::Spawn(vec!["fabric".into(), "receive".into()]),
+    };
+    let report = bench::run(&plan, &receiver).map_err(Failure::mendable)?;
+    if args.json {
+        say(&serde_json::to_string_pretty(&report).map_err(Failure::fault)?);
+    } else {
+        say(report.to_string().trim_end());
+    }
+    Ok(())
+}
