@@ -96,6 +96,7 @@ fn dispatch(to: &Worker, from: &str) -> proto::Dispatch {
 const SHARDS: &str = "tensor_parallel = 2\nkv_pages = 64";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[allow(clippy::too_many_lines, reason = "one lie after another")]
 async fn a_dispatch_that_lies_is_refused_with_what_is_wrong() {
     let fleet = Fleet::new(TinyLlama::default());
     let prefill = fleet.start("prefill", SHARDS, "").await;
