@@ -161,6 +161,7 @@ impl World {
         let reserve = Reserve {
             request: RequestId(lease.into()),
             tokens: plan.tokens,
+            blocks: [].into(),
             new_tokens: plan.new_tokens,
             prefill: Some(Writer {
                 peer: prefill.peer(WorkerRole::Prefill),
@@ -218,7 +219,7 @@ impl World {
         let Some(ended) = self.decode(d).sequences.remove(&sequence) else {
             return;
         };
-        if how == tandem_core::decode::SequenceEnd::Finished {
+        if matches!(how, tandem_core::decode::SequenceEnd::Finished(_)) {
             self.tell(ended.attempt, Told::Finished);
         }
         let input = Input::SequenceEnded {

@@ -185,6 +185,7 @@ impl World {
         let input = Input::Dispatch {
             transfer,
             tokens: plan.tokens,
+            blocks: [].into(),
             flows: setup.flows.len() as u16,
             deadline: at(plan.deadline),
         };
@@ -279,10 +280,11 @@ pub(crate) fn pushes(
         sequence,
         source_pages: Arc::clone(pages),
         target_pages: Arc::clone(&order.pages),
+        target_from: 0,
         tokens: tandem_core::plan::travelling(0, tokens, grain),
         flows: names.iter().zip(setup.flows.iter()).map(flow).collect(),
     };
-    let mut planner = PushPlanner::new((*source).clone(), u32::MAX);
+    let mut planner = PushPlanner::new((*source).clone(), u32::MAX, 0);
     planner.start(push);
     let part = StepPart {
         sequence,

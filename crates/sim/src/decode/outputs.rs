@@ -46,7 +46,9 @@ impl World {
                 peer,
                 armed,
                 pages,
+                held: 0,
             } => self.dispatch(d, request, &peer, &armed, pages),
+            Output::Dispatch { .. } | Output::Cache(_) => panic!("no block has a name"),
             Output::PrefillHere { .. } => panic!("every prompt has a prefill worker"),
             Output::MakeReady { sequence, .. } => {
                 self.make_ready(setup, d, sequence);

@@ -29,6 +29,7 @@ impl World {
                 transfer,
                 sequence,
                 pages,
+                ..
             } => self.compute(p, transfer, sequence, &pages),
             Output::CancelSequence { sequence } => {
                 if let Some(prompt) = self.prefill(p).prompts.get_mut(&sequence) {
@@ -55,6 +56,7 @@ impl World {
                 self.prefill(p).fencing.push((transfer, outboxes));
             }
             Output::Gone { transfer } => self.forget(p, transfer),
+            Output::Cache(_) => panic!("no block has a name"),
         }
     }
 

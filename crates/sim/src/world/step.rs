@@ -50,7 +50,7 @@ impl World {
             Action::Inbound(d, shard) => self.inbound(setup, at(d), shard),
             Action::DecodeTick(d) => self.decode_tick(setup, at(d)),
             Action::Finish(d, sequence) => {
-                self.sequence_ended(setup, at(d), sequence, SequenceEnd::Finished);
+                self.sequence_ended(setup, at(d), sequence, SequenceEnd::Finished([].into()));
             }
             Action::LetGo(d, sequence) => {
                 self.sequence_ended(setup, at(d), sequence, SequenceEnd::Cancelled);
