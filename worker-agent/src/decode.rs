@@ -190,14 +190,7 @@ impl DecodeTask {
 
     fn reserve(&mut self, asked: generate::Asked) {
         let reserve = asked.reserve(&self.facts, self.clock.now());
-        let request = reserve.request;
-        let held = Held::new(asked);
-        // The agent refuses a request that is here already; its entry must survive that.
-        if self.held.contains_key(&request) {
-            held.refuse_twin();
-            return;
-        }
-        self.held.insert(request, held);
+        self.held.insert(reserve.request, Held::new(asked));
         self.input(Input::Reserve(reserve));
     }
 

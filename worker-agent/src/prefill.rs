@@ -36,6 +36,8 @@ pub(crate) enum Happened {
     Input(Input),
     /// The way to a transfer's decode worker is open.
     Opened(TransferId),
+    /// An outbox is closed.
+    Closed(To),
 }
 
 /// What may wait for the task.
@@ -228,6 +230,7 @@ impl PrefillTask {
             }
             Happened::Input(input) => self.input(input),
             Happened::Opened(transfer) => self.opened(transfer),
+            Happened::Closed(to) => self.outboxes.closed(&to),
         }
     }
 
@@ -268,8 +271,8 @@ impl PrefillTask {
             }
             FabricEvent::EndpointFailed { endpoint, error } => {
                 tracing::warn!(error, "an outbox failed");
-                if let Some(slot) = self.outboxes.take_endpoint(shard, endpoint) {
-                    self.close(shard, slot);
+                if let Some(to) = self.outboxes.with_endpoint(shard, endpoint) {
+                    self.close(to);
                 }
             }
             FabricEvent::Full { .. } | FabricEvent::Overfull { .. } => {}

@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tandem_config::WorkerConfig;
 use tandem_core::blocks::{BlockHash, BlockSeed};
 use tandem_core::layout::{LayoutError, WorkerLayout};
-use tandem_core::{Incarnation, WorkerId, WorkerRole};
+use tandem_core::{Incarnation, RequestId, WorkerId, WorkerRole};
 use tandem_engine::{Engine, EngineDescription, Event, StepWatch};
 use tandem_wire::{ControlOptions, Endpoint, Identity, proto};
 use tokio::sync::mpsc;
@@ -138,9 +139,17 @@ pub(crate) struct Facts {
     pub(crate) fabrics: Option<Fabrics>,
     /// Where pages of finished requests are kept for others.
     pub(crate) blocks: Option<BlockSeed>,
+    /// Leases that were asked for.
+    pub(crate) leases: AtomicU64,
 }
 
 impl Facts {
+    /// A name for a lease that nobody had before. A gateway that lost its stream asks again under the
+    /// same request id, and what is heard late of the first lease must not be taken for the second's.
+    pub(crate) fn new_lease(&self) -> RequestId {
+        RequestId(u128::from(self.leases.fetch_add(1, Ordering::Relaxed)))
+    }
+
     /// Names of the whole blocks of these tokens; none where nothing is kept.
     pub(crate) fn blocks(&self, salt: &[u8], tokens: &[u32]) -> Arc<[BlockHash]> {
         let chain = |seed: &BlockSeed| seed.chain(salt, tokens).into();
@@ -218,6 +227,7 @@ pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
         engine: description,
         layout,
         fabrics,
+        leases: AtomicU64::new(1),
     };
     Ok(Parts {
         facts: Arc::new(facts),

@@ -25,11 +25,28 @@ fn parse(name: &str) -> Option<(u32, u32)> {
     parts.all(|part| part.is_ok()).then_some((pid, uid))
 }
 
+/// The name in an address, up to its first zero.
+fn name(address: &[u8]) -> Option<&str> {
+    let text = address.split(|b| *b == 0).next().unwrap_or_default();
+    let name = std::str::from_utf8(text).ok()?;
+    Some(name.strip_prefix("fi_shm://").unwrap_or(name))
+}
+
 /// Whether an address is an endpoint of this process.
 pub(crate) fn is_own(address: &[u8]) -> bool {
-    let text = address.split(|b| *b == 0).next().unwrap_or_default();
-    let named = std::str::from_utf8(text).ok().and_then(parse);
+    let named = name(address).and_then(parse);
     named.is_some_and(|(pid, _)| pid == std::process::id())
+}
+
+/// Whether the endpoint of an address may still read memory of this process: it is open, and its
+/// process lives. A receiver reads for as long as that, whatever was closed on this side. True of an
+/// address that is none.
+#[must_use]
+pub fn may_read(address: &[u8]) -> bool {
+    let Some((name, (pid, _))) = name(address).and_then(|n| Some((n, parse(n)?))) else {
+        return true;
+    };
+    is_alive(pid) && std::path::Path::new(DIRECTORY).join(name).exists()
 }
 
 /// Removes the endpoints that this user's dead processes left in `/dev/shm`; returns how many.
@@ -58,8 +75,18 @@ fn is_alive(pid: u32) -> bool {
     let pid = i32::try_from(pid)
         .ok()
         .and_then(rustix::process::Pid::from_raw);
-    // Anything but "no such process" may be one.
-    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
+    // Anything but "no such process" may be one; a zombie has no memory any more.
+    let there = |pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH);
+    pid.is_some_and(|pid| there(pid) && !is_zombie(pid))
+}
+
+fn is_zombie(pid: rustix::process::Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    // The state stands behind the name, which is in parentheses.
+    stat.is_ok_and(|s| {
+        s.rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
+    })
 }
 
 #[cfg(test)]
@@ -81,6 +108,22 @@ mod tests {
         assert!(is_own(format!("fi_shm://{id}:0:1\0junk").as_bytes()));
         assert!(is_own(format!("{id}:0:1").as_bytes()));
         assert!(!is_own(format!("{}:0:1", id + 1).as_bytes()));
+    }
+
+    #[test]
+    fn a_process_that_has_ended_reads_nothing() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let address = format!("fi_shm://{}:0:0", child.id());
+        let file = std::path::Path::new(DIRECTORY).join(format!("{}:0:0", child.id()));
+        std::fs::write(&file, "").unwrap();
+        // Not waited for, it becomes a zombie.
+        while !is_zombie(rustix::process::Pid::from_child(&child)) {
+            std::thread::yield_now();
+        }
+        assert!(!may_read(address.as_bytes()));
+        child.wait().unwrap();
+        std::fs::remove_file(&file).unwrap();
+        assert!(may_read(b"no address"), "who knows");
     }
 
     #[test]

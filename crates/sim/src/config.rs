@@ -67,10 +67,13 @@ pub struct Config {
     pub fault: Option<Fault>,
     /// When a write that completed in error reads its source.
     pub late_reads: LateReads,
-    /// Whether the gateway draws an id for each lease that it asks for, not for each request.
+    /// Whether a decode worker draws an id for each lease that it is asked for, as it does; or goes by
+    /// the gateway's id of the request.
     pub fresh_ids: bool,
-    /// Whether closing an outbox that somebody is opening keeps it closed.
+    /// Whether closing an outbox that somebody is opening keeps it closed, as it does.
     pub close_holds: bool,
+    /// Whether a fence of the source waits for closes that are under way, as it does.
+    pub fence_waits: bool,
 }
 
 impl Config {
@@ -101,18 +104,9 @@ impl Config {
             budget: Budget::NONE,
             fault: None,
             late_reads: LateReads::Never,
-            fresh_ids: false,
-            close_holds: false,
-        }
-    }
-
-    /// With what the shells are known to lack.
-    #[must_use]
-    pub fn mended(self) -> Self {
-        Self {
             fresh_ids: true,
             close_holds: true,
-            ..self
+            fence_waits: true,
         }
     }
 

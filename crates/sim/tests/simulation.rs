@@ -44,7 +44,7 @@ fn large(requests: u8) -> Config {
             outbox_failures: 3,
             strays: 0,
         },
-        ..Config::small(0).mended()
+        ..Config::small(0)
     }
 }
 

@@ -21,6 +21,9 @@ use crate::start::Facts;
 
 /// A prompt to be computed and pushed.
 pub(super) struct Order {
+    /// Names the lease to the task.
+    pub(super) lease: RequestId,
+    /// The gateway's name, which the prefill worker gets too.
     pub(super) request: RequestId,
     pub(super) prefill: Prefill,
     pub(super) tokens: Arc<[u32]>,
@@ -46,7 +49,7 @@ pub(super) async fn run(
     mut cancel: watch::Receiver<bool>,
     task: &Handle,
 ) {
-    let request = order.request;
+    let request = order.lease;
     let worker = &order.prefill.peer.worker;
     let opened = tokio::select! {
         opened = peers.open(order.prefill.address, worker) => opened,

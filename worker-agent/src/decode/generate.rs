@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tandem_core::decode::{Peer, Refusal, Reserve, Writer};
 use tandem_core::layout::WorkerLayout;
 use tandem_core::{Incarnation, RequestId, WorkerId};
-use tandem_engine::{EngineDescription, Sampling, StopConditions};
+use tandem_engine::{Sampling, StopConditions};
 use tandem_wire::convert::{Nonsense, nonsense, request_id};
 use tandem_wire::proto::generate_reply::Kind;
 use tandem_wire::{Channel, proto};
@@ -19,7 +19,10 @@ use crate::start::Facts;
 
 /// A checked request for an answer.
 pub(crate) struct Asked {
-    request: RequestId,
+    /// Names the lease in this worker, never anything else's.
+    lease: RequestId,
+    /// The gateway's name for what it asks.
+    pub(super) request: RequestId,
     pub(super) tokens: Arc<[u32]>,
     pub(super) generated: u32,
     pub(super) sampling: Sampling,
@@ -58,7 +61,7 @@ impl Asked {
     pub(super) fn reserve(&self, facts: &Facts, now: tandem_core::Instant) -> Reserve {
         let left = self.deadline.saturating_duration_since(Instant::now());
         Reserve {
-            request: self.request,
+            request: self.lease,
             tokens: self.tokens.len() as u32,
             blocks: facts.blocks(&self.salt, &self.tokens[..self.tokens.len() - 1]),
             new_tokens: self.stop.max_tokens - self.generated,
@@ -75,7 +78,7 @@ pub(crate) async fn serve(
     generate: proto::Generate,
     mut channel: Channel,
 ) {
-    let (asked, mut replies) = match read(&facts.engine, generate) {
+    let (asked, mut replies) = match read(facts, generate) {
         Ok(read) => read,
         Err(why) => {
             let refusal = failure::refusal(&Refusal::Invalid(why.to_string()));
@@ -83,7 +86,7 @@ pub(crate) async fn serve(
             return last_word(channel).await;
         }
     };
-    let request = asked.request;
+    let lease = asked.lease;
     if task
         .send(Happened::Generate(Box::new(asked)))
         .await
@@ -97,14 +100,14 @@ pub(crate) async fn serve(
             answer = replies.recv() => {
                 let Some(answer) = answer else { break };
                 if channel.send.send(&answer).await.is_err() {
-                    let _ = task.send(Happened::Cancel(request)).await;
+                    let _ = task.send(Happened::Cancel(lease)).await;
                     return;
                 }
             }
             // A cancel, an end of the stream and an error all mean the same.
             _ = channel.recv.next::<proto::Cancel>(), if listening => {
                 listening = false;
-                let _ = task.send(Happened::Cancel(request)).await;
+                let _ = task.send(Happened::Cancel(lease)).await;
             }
         }
     }
@@ -117,9 +120,10 @@ async fn last_word(mut channel: Channel) {
 }
 
 fn read(
-    engine: &EngineDescription,
+    facts: &Facts,
     g: proto::Generate,
 ) -> Result<(Asked, mpsc::Receiver<proto::GenerateReply>), Nonsense> {
+    let engine = &facts.engine;
     let request = request_id(&g.request)?;
     let stop = g.stop.ok_or_else(|| nonsense("no stop conditions"))?;
     let sampling = g.sampling.ok_or_else(|| nonsense("no sampling"))?;
@@ -147,6 +151,7 @@ fn read(
     let (replies, answers) = mpsc::channel(room);
     let left = Duration::from_millis(g.time_left_ms).min(LONGEST);
     let asked = Asked {
+        lease: facts.new_lease(),
         request,
         tokens: g.tokens.into(),
         generated: g.generated,

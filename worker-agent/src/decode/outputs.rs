@@ -171,7 +171,8 @@ impl DecodeTask {
         };
         held.dispatched = Some(Instant::now());
         let order = dispatch::Order {
-            request,
+            lease: request,
+            request: held.request,
             prefill,
             tokens: Arc::clone(&held.tokens),
             pages: pages.iter().map(|p| p.0).collect(),

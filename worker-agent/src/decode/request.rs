@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use tandem_core::RequestId;
 use tandem_core::blocks::BlockHash;
 use tandem_core::decode::{Failure, Peer, Refusal};
 use tandem_engine::{FinishReason, Sampling, StopConditions, TokenLogprob};
@@ -17,6 +18,8 @@ use crate::start::Facts;
 
 /// A request in flight.
 pub(super) struct Held {
+    /// The gateway's name for it.
+    pub(super) request: RequestId,
     pub(super) tokens: Arc<[u32]>,
     pub(super) generated: u32,
     pub(super) sampling: Sampling,
@@ -38,6 +41,7 @@ pub(super) struct Held {
 impl Held {
     pub(super) fn new(asked: Asked) -> Self {
         Self {
+            request: asked.request,
             tokens: asked.tokens,
             generated: asked.generated,
             sampling: asked.sampling,
@@ -65,12 +69,6 @@ impl Held {
 
     pub(super) const fn has_started(&self) -> bool {
         self.started
-    }
-
-    pub(super) fn refuse_twin(&self) {
-        self.refused(&Refusal::Invalid(
-            "a request of this id is here already".into(),
-        ));
     }
 
     pub(super) fn refused(&self, why: &Refusal) {

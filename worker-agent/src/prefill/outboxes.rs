@@ -9,6 +9,11 @@ use tandem_core::{EndpointId, FlowId};
 use tandem_fabric::{Fabric, FabricError, RemoteRegion};
 use tokio::sync::OnceCell;
 
+use crate::fabrics::Fabrics;
+
+/// Between looks at a lost peer.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// From one of this worker's shards to the inbox of one shard of a decode worker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct To {
@@ -37,6 +42,8 @@ pub(super) type Slot = Arc<OnceCell<EndpointId>>;
 #[derive(Default)]
 pub(super) struct Outboxes {
     open: HashMap<To, Slot>,
+    /// Being closed: whoever relies on the close waits for it.
+    closing: HashMap<To, Slot>,
 }
 
 impl Outboxes {
@@ -44,25 +51,32 @@ impl Outboxes {
         Arc::clone(self.open.entry(to.clone()).or_default())
     }
 
+    /// Takes an outbox away to be closed; [`Outboxes::closed`] says that it is.
     pub(super) fn take(&mut self, to: &To) -> Option<Slot> {
-        self.open.remove(to)
+        let slot = self.open.remove(to)?;
+        self.closing.insert(to.clone(), Arc::clone(&slot));
+        Some(slot)
+    }
+
+    /// An outbox, open or being closed.
+    pub(super) fn any(&mut self, to: &To) -> Option<Slot> {
+        self.take(to).or_else(|| self.closing.get(to).cloned())
+    }
+
+    pub(super) fn closed(&mut self, to: &To) {
+        self.closing.remove(to);
     }
 
     /// Outboxes to inboxes that are no more: of an earlier life of the worker, or fenced since.
-    pub(super) fn take_stale(&mut self, to: &To) -> Vec<Slot> {
+    pub(super) fn stale(&self, to: &To) -> Vec<To> {
         let stale = |other: &&To| other.same_way(to) && *other != to;
-        let gone: Vec<To> = self.open.keys().filter(stale).cloned().collect();
-        gone.iter().filter_map(|to| self.open.remove(to)).collect()
+        self.open.keys().filter(stale).cloned().collect()
     }
 
-    pub(super) fn take_endpoint(&mut self, shard: u16, endpoint: EndpointId) -> Option<Slot> {
-        let to = self
-            .open
-            .iter()
-            .find(|(to, slot)| to.source == shard && slot.get() == Some(&endpoint))?
-            .0
-            .clone();
-        self.open.remove(&to)
+    pub(super) fn with_endpoint(&self, shard: u16, endpoint: EndpointId) -> Option<To> {
+        let mut open = self.open.iter();
+        let found = open.find(|(to, slot)| to.source == shard && slot.get() == Some(&endpoint));
+        found.map(|(to, _)| to.clone())
     }
 }
 
@@ -84,14 +98,29 @@ pub(super) async fn open(
         .map_err(|e| e.to_string())
 }
 
-/// Closes an outbox, which ends its flows.
+/// Closes an outbox, which ends its flows. Returns when it is closed, whoever else closes it too.
 pub(super) async fn close(fabric: &Fabric, slot: &Slot) {
-    let Some(outbox) = slot.get() else { return };
+    // Whoever is opening it now must have ended, or it would be open after its close.
+    let nobody = || async { Err::<EndpointId, ()>(()) };
+    let Ok(outbox) = slot.get_or_try_init(nobody).await else {
+        return;
+    };
     loop {
         match fabric.close(*outbox).await {
             Ok(()) | Err(FabricError::UnknownEndpoint(_) | FabricError::Closed) => return,
             Err(error) => tracing::error!(%error, "an outbox cannot be closed: its pages wait"),
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// Waits until an inbox cannot read this side's memory any more. On most transports nothing does once
+/// the outbox is closed; on `shm` the receiver copies, until its inbox is closed or its process ends.
+pub(super) async fn read_no_more(fabrics: &Fabrics, to: &To) {
+    if fabrics.info().provider != "shm" {
+        return;
+    }
+    while to.addresses.iter().any(|a| tandem_fabric::shm::may_read(a)) {
+        tokio::time::sleep(LOOK).await;
     }
 }

@@ -100,10 +100,8 @@ impl PrefillTask {
     fn close_ways(&mut self, transfer: TransferId) {
         let ways = self.held.get(&transfer).map(|h| h.flows.clone());
         for way in ways.unwrap_or_default() {
-            if let Some(slot) = self.outboxes.take(&way.to) {
-                tracing::warn!(?transfer, "writes do not complete: closing their outbox");
-                self.close(way.to.source, slot);
-            }
+            tracing::warn!(?transfer, "writes do not complete: closing their outbox");
+            self.close(way.to);
         }
     }
 
@@ -138,8 +136,8 @@ impl PrefillTask {
         self.flows.extend(ways.iter().map(|w| (w.flow, transfer)));
         let mut opening = Vec::new();
         for (Way { flow, to }, region) in ways.into_iter().zip(regions) {
-            for slot in self.outboxes.take_stale(&to) {
-                self.close(to.source, slot);
+            for stale in self.outboxes.stale(&to) {
+                self.close(stale);
             }
             opening.push((flow, self.outboxes.slot(&to), to, region));
         }
@@ -169,10 +167,17 @@ impl PrefillTask {
         self.input(Input::Opened { transfer });
     }
 
-    pub(super) fn close(&mut self, shard: u16, slot: Slot) {
-        let fabric = self.fabrics.shard(shard).clone();
-        self.helpers
-            .spawn(async move { outboxes::close(&fabric, &slot).await });
+    /// Closes an outbox that is open, in the background.
+    pub(super) fn close(&mut self, to: To) {
+        let Some(slot) = self.outboxes.take(&to) else {
+            return;
+        };
+        let fabric = self.fabrics.shard(to.source).clone();
+        let handle = self.handle.clone();
+        self.helpers.spawn(async move {
+            outboxes::close(&fabric, &slot).await;
+            let _ = handle.send(Happened::Closed(to)).await;
+        });
     }
 
     fn end(&mut self, transfer: TransferId, how: TransferEnd) {
@@ -206,13 +211,15 @@ impl PrefillTask {
         let (fabrics, handle) = (self.fabrics.clone(), self.handle.clone());
         let mut closing = Vec::new();
         for way in ways.unwrap_or_default() {
-            if let Some(slot) = self.outboxes.take(&way.to) {
-                closing.push((way.to.source, slot));
+            if let Some(slot) = self.outboxes.any(&way.to) {
+                closing.push((way.to, slot));
             }
         }
         self.helpers.spawn(async move {
-            for (shard, slot) in closing {
-                outboxes::close(fabrics.shard(shard), &slot).await;
+            for (to, slot) in closing {
+                outboxes::close(fabrics.shard(to.source), &slot).await;
+                outboxes::read_no_more(&fabrics, &to).await;
+                let _ = handle.send(Happened::Closed(to)).await;
             }
             let _ = handle
                 .send(Happened::Input(Input::Fenced { transfer }))

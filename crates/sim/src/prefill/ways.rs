@@ -156,7 +156,11 @@ impl World {
 
     /// The outboxes to a lost decode worker are closed; the task hears of it.
     pub(crate) fn source_fence(&mut self, setup: &Setup, p: usize, which: u8) {
-        let (transfer, outboxes) = self.prefill(p).fencing.remove(which.into());
+        let worker = self.prefill(p);
+        let (transfer, mut outboxes) = worker.fencing.remove(which.into());
+        if setup.config.fence_waits {
+            outboxes.extend(worker.closing.iter().copied());
+        }
         for outbox in outboxes {
             self.close_outbox(setup, p, outbox);
         }

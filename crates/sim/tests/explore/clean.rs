@@ -37,13 +37,10 @@ const fn decode_crash(budget: &mut Budget) {
 /// Explores a world with each mishap in turn.
 fn survives_each(what: &str, config: &Config) {
     for (name, mishaps) in EACH {
-        let mut config = with(config.clone(), mishaps);
-        if config.budget.generate_breaks > 0 {
-            // The largest of them, by far, and no other has as little to do with transfers.
-            if config.requests.len() > 1 && !is_long() {
-                continue;
-            }
-            config = config.mended();
+        let config = with(config.clone(), mishaps);
+        // The largest of them, by far, and no other has as little to do with transfers.
+        if config.budget.generate_breaks > 0 && config.requests.len() > 1 && !is_long() {
+            continue;
         }
         is_clean(&format!("{what}, {name}"), config);
     }
