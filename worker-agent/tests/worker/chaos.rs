@@ -238,15 +238,15 @@ async fn no_page_ever_holds_a_byte_of_another_request() {
     }
     let agents: Vec<RwLock<Agent>> = agents.into_iter().map(RwLock::new).collect();
     let (next, tally) = (AtomicU64::new(0), Tally::default());
+    let kills = AtomicUsize::new(0);
+    // However fast the machine is, some agents die meanwhile.
+    let goes_on = || next.load(Ordering::Relaxed) < transfers || kills.load(Ordering::Relaxed) < 5;
     let client = |lane: u64| {
-        let (agents, next, tally) = (&agents, &next, &tally);
+        let (agents, next, tally, goes_on) = (&agents, &next, &tally, &goes_on);
         async move {
             let mut random = Random(seed << 32 | lane);
-            loop {
+            while goes_on() {
                 let n = next.fetch_add(1, Ordering::Relaxed);
-                if n >= transfers {
-                    return;
-                }
                 let prefill = agents[random.below(2) as usize].read().await.known().await;
                 let decode = agents[2 + random.below(2) as usize]
                     .read()
@@ -260,10 +260,7 @@ async fn no_page_ever_holds_a_byte_of_another_request() {
             }
         }
     };
-    let kills = AtomicUsize::new(0);
-    let killer = harass(&fleet, &agents, seed, &kills, || {
-        next.load(Ordering::Relaxed) < transfers
-    });
+    let killer = harass(&fleet, &agents, seed, &kills, &goes_on);
     let lanes = futures_util::future::join_all((0..12).map(client));
     tokio::join!(lanes, killer);
     for agent in &agents {
@@ -281,7 +278,8 @@ async fn no_page_ever_holds_a_byte_of_another_request() {
     let count = |n: &AtomicUsize| n.load(Ordering::Relaxed);
     let checked = findings.checked.load(Ordering::Relaxed);
     eprintln!(
-        "{transfers} requests: {} answered, {} cut, {} failed; {} kills and stops; {checked} checks",
+        "{} requests: {} answered, {} cut, {} failed; {} kills and stops; {checked} checks",
+        next.load(Ordering::Relaxed),
         count(&tally.answered),
         count(&tally.cut),
         count(&tally.failed),
@@ -292,7 +290,7 @@ async fn no_page_ever_holds_a_byte_of_another_request() {
         0,
         "foreign or missing bytes"
     );
-    assert!(count(&tally.answered) > transfers as usize / 4 && count(&kills) > 2);
+    assert!(count(&tally.answered) > transfers as usize / 4);
 }
 
 /// Transfers one after another, so that the stop comes in the middle of some. Whether the last one
