@@ -90,6 +90,22 @@ pub enum OpenError {
         /// What failed.
         error: CallError,
     },
+    /// The arena cannot be registered: NICs limit how large a region may be, and systems how much
+    /// memory may be pinned.
+    #[error(
+        "libfabric's {provider} cannot register an arena of {bytes} bytes: {errno} (the NIC may take no region \
+         so large: lower kv_memory or raise tensor_parallel; memory that may be locked: {locked}, `ulimit -l`)"
+    )]
+    Register {
+        /// libfabric's provider.
+        provider: String,
+        /// The arena's bytes.
+        bytes: usize,
+        /// What it said.
+        errno: Errno,
+        /// The limit of locked memory.
+        locked: String,
+    },
     /// The provider has no such NIC.
     #[error("libfabric's {provider} has no NIC {nic:?} here; there are: {}", available.join(", "))]
     NoNic {

@@ -7,7 +7,7 @@ use tandem_core::immediate::SLOTS;
 use tandem_memory::Memory;
 
 use crate::driver::command::RegionKey;
-use crate::error::{Errno, OpenError};
+use crate::error::{CallError, Errno, OpenError};
 use crate::info::{FabricInfo, NicInfo};
 use crate::options::{FabricOptions, MAX_NICS};
 use crate::provider;
@@ -125,13 +125,26 @@ fn open_domain(
             provider,
         });
     }
+    let bytes = memory.len();
     if provider == "shm"
         && let Err(error) = crate::shm::remove_leftovers()
     {
         tracing::warn!(%error, "cannot look for leftovers in /dev/shm");
     }
-    Domain::open(info, delivery_complete, memory)
-        .map_err(|error| OpenError::Call { provider, error })
+    Domain::open(info, delivery_complete, memory).map_err(|error| refused(provider, bytes, error))
+}
+
+fn refused(provider: String, bytes: usize, error: CallError) -> OpenError {
+    if error.call != "fi_mr_reg" {
+        return OpenError::Call { provider, error };
+    }
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+    OpenError::Register {
+        provider,
+        bytes,
+        errno: error.errno,
+        locked: limit.map_or_else(|| "unlimited".into(), |limit| format!("{limit} bytes")),
+    }
 }
 
 /// What the domains are; there is one at least.
@@ -160,5 +173,29 @@ pub(crate) fn describe(domains: &[Domain], options: &FabricOptions) -> FabricInf
         window: (options.in_flight_writes as usize)
             .min(domain.limits.tx_size)
             .max(1) as u32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_that_is_refused_is_told_with_its_size_and_both_limits() {
+        let error = |call| CallError {
+            call,
+            errno: Errno(12),
+        };
+        let text = refused("verbs".into(), 1 << 40, error("fi_mr_reg")).to_string();
+        assert!(
+            text.contains("verbs cannot register an arena of 1099511627776 bytes"),
+            "{text}"
+        );
+        assert!(
+            text.contains("kv_memory") && text.contains("ulimit -l"),
+            "{text}"
+        );
+        let other = refused("verbs".into(), 1, error("fi_domain"));
+        assert!(matches!(other, OpenError::Call { .. }));
     }
 }
