@@ -54,14 +54,3 @@ fn place(device: &DevicePlace) -> Place {
         watcher_cpu: cpu(device.watcher_core()),
     }
 }
-
-/// Keeps the calling thread on one cpu.
-pub(crate) fn pin(cpu: Option<usize>) -> std::io::Result<()> {
-    let Some(cpu) = cpu else { return Ok(()) };
-    if cpu >= rustix::thread::CpuSet::MAX_CPU {
-        return Err(std::io::Error::other(format!("there is no cpu {cpu}")));
-    }
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(cpu);
-    Ok(rustix::thread::sched_setaffinity(None, &set)?)
-}

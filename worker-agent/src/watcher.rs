@@ -18,7 +18,6 @@ use tandem_fabric::{Fabric, Pusher, Write};
 use tokio::sync::mpsc;
 
 use crate::fabrics::Fabrics;
-use crate::placement;
 
 /// Orders that wait for the thread.
 const ORDERS: usize = 8192;
@@ -120,7 +119,7 @@ impl Watcher {
         let thread = std::thread::Builder::new()
             .name("tandem-watcher".into())
             .spawn(move || {
-                if let Err(error) = placement::pin(cpu) {
+                if let Err(error) = tandem_fabric::pin(cpu) {
                     tracing::warn!(%error, "the watcher runs on any core");
                 }
                 watch.run(&queue.0);

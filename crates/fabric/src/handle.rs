@@ -9,6 +9,7 @@ use tandem_core::{EndpointId, FlowId};
 use tandem_memory::Memory;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::cpu::pin;
 use crate::credit::Credits;
 use crate::driver::command::{Control, Inbox, Push, RemoteRegion};
 use crate::driver::outlet::Outlet;
@@ -297,19 +298,4 @@ impl Fabric {
         self.shared.wake.wake();
         answer.await.map_err(|_| FabricError::Closed)
     }
-}
-
-fn pin(cpu: Option<usize>) -> Result<(), OpenError> {
-    let Some(cpu) = cpu else { return Ok(()) };
-    if cpu >= rustix::thread::CpuSet::MAX_CPU {
-        let want = format!("below {}", rustix::thread::CpuSet::MAX_CPU);
-        return Err(OpenError::Option {
-            option: "cpu",
-            want,
-        });
-    }
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(cpu);
-    rustix::thread::sched_setaffinity(None, &set).map_err(std::io::Error::from)?;
-    Ok(())
 }

@@ -21,6 +21,7 @@
 //! `FI_MR_ENDPOINT` (`cxi`), where a region serves a single endpoint, and those that demand
 //! `FI_RX_CQ_DATA` (`efa-direct` on older devices), where immediates consume receive buffers.
 
+mod cpu;
 mod credit;
 mod describe;
 mod driver;
@@ -40,6 +41,7 @@ mod wake;
 
 pub mod bench;
 
+pub use cpu::pin;
 pub use credit::QUEUED_WRITES;
 pub use describe::{Choice, ProviderFacts, Providers, describe_providers};
 pub use driver::command::{Inbox, RegionKey, RemoteRegion, Write};

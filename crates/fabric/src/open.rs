@@ -6,6 +6,7 @@ use libfabric_sys::Library;
 use tandem_core::immediate::SLOTS;
 use tandem_memory::Memory;
 
+use crate::cpu::CPUS;
 use crate::driver::command::RegionKey;
 use crate::error::{CallError, Errno, OpenError};
 use crate::info::{FabricInfo, NicInfo};
@@ -22,6 +23,9 @@ pub(crate) fn check(options: &FabricOptions) -> Result<(), OpenError> {
     }
     if options.nics.is_empty() || options.nics.len() > MAX_NICS {
         return bad("nics", format!("1 to {MAX_NICS}"));
+    }
+    if options.cpu.is_some_and(|cpu| cpu >= CPUS) {
+        return bad("cpu", format!("below {CPUS}"));
     }
     if options.in_flight_writes == 0 {
         return bad("in_flight_writes", "at least 1".into());
