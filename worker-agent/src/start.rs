@@ -281,3 +281,6 @@ impl Facts {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod made;

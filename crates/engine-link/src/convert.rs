@@ -254,3 +254,6 @@ pub(crate) const fn ends(event: &Event) -> Option<SequenceId> {
         | Event::Failed { sequence, .. } => Some(*sequence),
     }
 }
+
+#[cfg(test)]
+mod fuzz;
