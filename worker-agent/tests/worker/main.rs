@@ -11,6 +11,7 @@ mod chaos;
 mod engines;
 mod fleet;
 mod liars;
+mod measure;
 mod pattern;
 mod prefixes;
 mod shardings;
