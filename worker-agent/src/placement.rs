@@ -146,9 +146,4 @@ mod tests {
         assert_eq!(own(places[0].watcher), Some(true));
         assert_eq!(places[1].watcher, None);
     }
-
-    #[test]
-    fn a_thread_that_is_not_placed_owns_nothing() {
-        assert_eq!(settle(vec![Named::default()]), [Place::default()]);
-    }
 }
