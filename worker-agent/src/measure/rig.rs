@@ -57,6 +57,7 @@ impl Layouts {
             dtype: KvDtype::F16,
             kind: KvKind::Heads,
             order: KvOrder::Together,
+            context_bytes: 0,
         };
         let shard = |layer| Shard {
             data_rank: 0,

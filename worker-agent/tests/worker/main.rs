@@ -8,6 +8,7 @@
 )]
 
 mod chaos;
+mod drafting;
 mod engines;
 mod fleet;
 mod liars;
