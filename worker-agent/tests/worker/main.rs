@@ -12,6 +12,7 @@ mod drafting;
 mod engines;
 mod fleet;
 mod liars;
+mod measure;
 mod pattern;
 mod prefixes;
 mod shardings;
