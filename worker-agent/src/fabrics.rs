@@ -94,6 +94,7 @@ fn options(config: &FabricConfig, shard: usize, place: &Place) -> FabricOptions 
     };
     let lanes = nics.len().max(4);
     FabricOptions {
+        library: config.library.clone(),
         provider: config.provider.clone(),
         require_rdma: config.require_rdma,
         nics,

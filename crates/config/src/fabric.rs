@@ -1,15 +1,19 @@
 //! `[fabric]`: the data plane's transport.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 
 use toml::Spanned;
 use toml::de::DeValue;
 
-use crate::section::{Section, integer, text};
+use crate::section::{PATH, Section, integer, text};
 
 /// How KV pages travel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FabricConfig {
+    /// The file to load libfabric from; `None`, the default: the one that the environment's
+    /// `TANDEM_LIBFABRIC` names, or else the system's `libfabric.so.1`.
+    pub library: Option<PathBuf>,
     /// `tcp`, `shm`, `net`, `verbs`, `efa`, or a provider's exact libfabric name. Default `tcp`.
     pub provider: String,
     /// Whether a provider without RDMA hardware is refused. Default no.
@@ -36,6 +40,7 @@ const MAX_NICS: u64 = 4;
 impl Default for FabricConfig {
     fn default() -> Self {
         Self {
+            library: None,
             provider: "tcp".to_owned(),
             require_rdma: false,
             bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -50,6 +55,7 @@ impl Default for FabricConfig {
 
 pub(crate) fn read(section: &mut Section<'_, '_>) -> FabricConfig {
     let default = FabricConfig::default();
+    let library = section.read("library", PATH, |value| text(value).map(PathBuf::from));
     let provider = section.read(
         "provider",
         "\"tcp\", \"shm\", \"net\", \"verbs\", \"efa\" or a libfabric provider's name",
@@ -61,6 +67,7 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> FabricConfig {
         },
     );
     FabricConfig {
+        library: library.map(|path| section.in_folder(path)),
         provider: provider.unwrap_or(default.provider),
         require_rdma: section.flag("require_rdma").unwrap_or(default.require_rdma),
         bind: section

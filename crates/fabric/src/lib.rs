@@ -51,7 +51,7 @@ pub use handle::{Fabric, FabricEvents};
 pub use info::{FabricInfo, NicInfo};
 pub use libfabric_sys::{LIBRARY_VARIABLE, LoadError, Version};
 pub use options::{FabricOptions, IdlePolicy, MAX_NICS};
-pub use provider::{Probe, Provider, available_providers, is_software, probe};
+pub use provider::{Probe, Provider, available_providers, is_software, load, probe};
 pub use pusher::Pusher;
 pub use stats::{Counter, FabricStats, NicStats};
 pub use tandem_core::immediate::{Immediate, SlotKey};

@@ -41,7 +41,7 @@ pub(crate) fn choose(
     options: &FabricOptions,
     nic: Option<&str>,
 ) -> Result<(Info, bool), OpenError> {
-    let library = Library::get()?;
+    let library = Library::open(options.library.as_deref())?;
     let name = provider::resolve(&options.provider, library.version());
     if options.require_rdma && provider::is_software(&name) {
         return Err(OpenError::NotRdma {

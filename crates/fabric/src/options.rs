@@ -1,6 +1,7 @@
 //! What a fabric is opened with.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tandem_core::immediate::SLOTS;
@@ -8,6 +9,10 @@ use tandem_core::immediate::SLOTS;
 /// How a [`crate::Fabric`] is opened.
 #[derive(Clone, Debug)]
 pub struct FabricOptions {
+    /// The file to load libfabric from. A process loads one: the first that is asked for. Default
+    /// `None`: the file that the variable [`crate::LIBRARY_VARIABLE`] names, or else
+    /// `libfabric.so.1`.
+    pub library: Option<PathBuf>,
     /// `tcp`, `shm`, `udp`, `verbs`, `efa`, or libfabric's exact name such as `net`. Default `tcp`,
     /// the native one, which libfabric before 1.18 calls `net`. Not `tcp;ofi_rxm` of 1.17, unless
     /// for measurements: it can die of SIGSEGV when a session breaks off.
@@ -48,6 +53,7 @@ pub const MAX_NICS: usize = 4;
 impl Default for FabricOptions {
     fn default() -> Self {
         Self {
+            library: None,
             provider: "tcp".into(),
             require_rdma: false,
             nics: vec![None],

@@ -1,5 +1,7 @@
 //! Names of providers, and which are there.
 
+use std::path::Path;
+
 use libfabric_sys::{Library, LoadError, Version};
 
 use crate::safe::hints::{self, Wanted};
@@ -55,6 +57,15 @@ pub struct Probe {
     /// Usable providers: reliable datagrams, remote writes with four bytes of queue data. In
     /// libfabric's order, which puts hardware first.
     pub providers: Vec<Provider>,
+}
+
+/// Loads libfabric, for the whole process: from `file`, or from where it is found (see
+/// [`crate::FabricOptions::library`]).
+///
+/// # Errors
+/// Where it cannot be loaded, is too old, or another one is loaded already.
+pub fn load(file: Option<&Path>) -> Result<Version, LoadError> {
+    Library::open(file).map(Library::version)
 }
 
 /// Loads libfabric and lists what it offers.

@@ -1,9 +1,11 @@
 //! What can be opened, and what is said where it cannot.
 
+use std::io::Write as _;
 use std::sync::Arc;
 
 use tandem_fabric::{
     Fabric, FabricOptions, LIBRARY_VARIABLE, OpenError, available_providers, describe_providers,
+    probe,
 };
 use tandem_memory::HostMemory;
 
@@ -136,12 +138,55 @@ fn providers_are_described_with_what_a_name_comes_to() {
     assert!(serde_json::to_value(&found).unwrap()["providers"].is_array());
 }
 
+/// Names a file to a child as the configuration does.
+const CONFIGURED: &str = "TANDEM_FABRIC_TEST_LIBRARY";
+/// The version that this run is to test, e.g. `2.5`; unset: whatever there is.
+const WANTED_VERSION: &str = "TANDEM_LIBFABRIC_VERSION";
+
 #[test]
-fn without_the_library_one_line_says_what_to_install() {
-    let mut child = Process::start("open", &[(LIBRARY_VARIABLE, "/nonexistent/libfabric.so.1")]);
-    let line = child.line();
-    assert!(line.starts_with("libfabric is not installed"), "{line}");
-    assert!(line.ends_with("apt-get install libfabric1"), "{line}");
+fn a_library_that_cannot_be_loaded_is_named_with_the_loader_s_reason() {
+    let file = "/nonexistent/libfabric.so.1";
+    let who = "the configuration or the command line";
+    for (variable, by) in [(LIBRARY_VARIABLE, LIBRARY_VARIABLE), (CONFIGURED, who)] {
+        let line = Process::start("open", &[(variable, file)]).line();
+        let start = format!("libfabric cannot be loaded from {file}, which {by} names (");
+        assert!(line.starts_with(&start), "{line}");
+        assert!(line.contains("No such file or directory"), "{line}");
+        assert!(line.ends_with("apt-get install libfabric1"), "{line}");
+    }
+}
+
+#[test]
+fn a_configured_library_goes_before_the_variable_s() {
+    let configured = probe().unwrap().file;
+    let file = configured.to_str().unwrap();
+    let variables = [(LIBRARY_VARIABLE, "/nonexistent.so"), (CONFIGURED, file)];
+    assert_eq!(Process::start("open", &variables).line(), "opened");
+}
+
+/// A run over another version must not fall back to the system's.
+#[test]
+fn the_library_in_use_is_the_one_that_was_asked_for() {
+    let found = probe().unwrap();
+    // Not captured: a log of CI shows it.
+    let (version, file) = (&found.version, found.file.display());
+    writeln!(std::io::stderr(), "libfabric {version} ({file})").unwrap();
+    if let Some(file) = std::env::var_os(LIBRARY_VARIABLE) {
+        assert_eq!(found.file, std::path::Path::new(&file));
+    }
+    if let Ok(version) = std::env::var(WANTED_VERSION) {
+        assert_eq!(found.version.to_string(), version);
+    }
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let mapped = maps.lines().filter_map(|l| l.split_once('/'));
+    let mapped = mapped.map(|(_, path)| format!("/{path}"));
+    let mut mapped: Vec<String> = mapped.filter(|p| p.contains("/libfabric.so")).collect();
+    mapped.dedup();
+    assert_eq!(mapped.len(), 1, "{mapped:?}");
+    if found.file.is_absolute() {
+        let real = found.file.canonicalize().unwrap();
+        assert_eq!(real, std::path::Path::new(&mapped[0]));
+    }
 }
 
 #[test]
@@ -155,7 +200,11 @@ fn a_library_that_is_no_libfabric_is_said_to_be_none() {
 
 /// The child's part.
 pub(crate) fn open_and_tell() {
-    match open(FabricOptions::default()) {
+    let options = FabricOptions {
+        library: std::env::var_os(CONFIGURED).map(Into::into),
+        ..FabricOptions::default()
+    };
+    match open(options) {
         Ok(()) => say("opened"),
         Err(error) => say(&error.to_string()),
     }
