@@ -28,6 +28,10 @@ pub struct FabricConfig {
     pub cpu: Option<usize>,
     /// Writes posted and not yet completed, at most, for each endpoint. Default 64.
     pub in_flight_writes: usize,
+    /// Entries of the completion queue that a peer's writes arrive in, and so the pieces that may be
+    /// awaited from it at once, for each shard. `None`, the default: 65,536 on hardware, and no bound
+    /// on software providers, whose queues grow.
+    pub completion_entries: Option<usize>,
     /// Longest write, in bytes. Default 1 MiB.
     pub max_write_bytes: u64,
     /// For tests: delays and reorders writes, completions and immediates, at random from this seed.
@@ -47,6 +51,7 @@ impl Default for FabricConfig {
             nics: vec![None],
             cpu: None,
             in_flight_writes: 64,
+            completion_entries: None,
             max_write_bytes: 1 << 20,
             disorder: None,
         }
@@ -86,6 +91,7 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> FabricConfig {
         in_flight_writes: section
             .number("in_flight_writes", 1..=65_536)
             .unwrap_or(default.in_flight_writes),
+        completion_entries: section.number("completion_entries", 64..=1 << 24),
         max_write_bytes: section
             .bytes("max_write_bytes", 4 << 10..=1 << 30)
             .unwrap_or(default.max_write_bytes),

@@ -50,7 +50,7 @@ pub use event::{FabricEvent, FlowEnded};
 pub use handle::{Fabric, FabricEvents};
 pub use info::{FabricInfo, NicInfo};
 pub use libfabric_sys::{LIBRARY_VARIABLE, LoadError, Version};
-pub use options::{FabricOptions, IdlePolicy, MAX_NICS};
+pub use options::{FabricOptions, IdlePolicy, MAX_COMPLETION_ENTRIES, MAX_NICS};
 pub use provider::{Probe, Provider, available_providers, is_software, load, probe};
 pub use pusher::Pusher;
 pub use stats::{Counter, FabricStats, NicStats};

@@ -36,6 +36,24 @@ pub(crate) fn resolve(name: &str, version: Version) -> String {
     }
 }
 
+/// Why a provider (libfabric's name) is not used whatever it offers; `None` where it may be.
+pub(crate) fn unfit(name: &str) -> Option<&'static str> {
+    const UNFIT: [(&str, &str); 3] = [
+        (
+            "sockets",
+            "where a queue is shared by what is sent and received its writes never complete; use tcp",
+        ),
+        (
+            "ofi_rxd",
+            "libfabric 2's never completes a write that is to be delivered, and a wrong write wedges \
+             any; use tcp",
+        ),
+        ("lnx", "it has no remote writes; name what it links"),
+    ];
+    let of = |part| UNFIT.iter().find(|(unfit, _)| *unfit == part);
+    name.split(';').find_map(of).map(|(_, why)| *why)
+}
+
 /// A provider that can carry flows on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provider {
@@ -88,6 +106,9 @@ pub(crate) fn available(library: &'static Library) -> Vec<Provider> {
     // None at all is an error of fi_getinfo (ENODATA), and here an empty list.
     for info in hints::query(library, &Wanted::default()).unwrap_or_default() {
         let (name, domain) = (info.provider(), info.domain());
+        if unfit(&name).is_some() {
+            continue;
+        }
         match found.iter_mut().find(|p| p.name == name) {
             Some(known) if known.domains.contains(&domain) => {}
             Some(known) => known.domains.push(domain),

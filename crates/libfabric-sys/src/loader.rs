@@ -3,7 +3,7 @@
 use std::ffi::{OsString, c_char, c_int, c_void};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::Mutex;
 
 use crate::bindings::{fi_fabric_attr, fi_info, fid_fabric};
 
@@ -131,21 +131,23 @@ impl Library {
 
     /// Loads the library from the `named` file, or where that is `None` from the one that
     /// [`LIBRARY_VARIABLE`] names, or else `libfabric.so.1` as the dynamic loader finds it. The first
-    /// call decides for the whole process: a later one that names another file is an error.
+    /// one loaded serves the whole process: to name another file later is an error.
     pub fn open(named: Option<&Path>) -> Result<&'static Self, LoadError> {
-        static LIBRARY: OnceLock<(Source, Result<Library, LoadError>)> = OnceLock::new();
-        let (source, loaded) = LIBRARY.get_or_init(|| {
-            let source = Source::choose(named, std::env::var_os(LIBRARY_VARIABLE));
-            let loaded = Self::load(&source);
-            (source, loaded)
-        });
-        match named.filter(|named| **named != *source.file) {
-            None => loaded.as_ref().map_err(Clone::clone),
-            Some(other) => Err(LoadError::Another {
-                file: other.display().to_string(),
-                loaded: source.file.display().to_string(),
-            }),
+        static LIBRARY: Mutex<Option<&'static Library>> = Mutex::new(None);
+        // Held while loading: one at a time. Nothing can panic halfway.
+        let mut library = LIBRARY.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(loaded) = *library {
+            return match named.filter(|named| **named != *loaded.file) {
+                None => Ok(loaded),
+                Some(other) => Err(LoadError::Another {
+                    file: other.display().to_string(),
+                    loaded: loaded.file.display().to_string(),
+                }),
+            };
         }
+        let source = Source::choose(named, std::env::var_os(LIBRARY_VARIABLE));
+        let loaded = Self::load(&source)?;
+        Ok(*library.insert(Box::leak(Box::new(loaded))))
     }
 
     /// Its version.

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tandem_core::EndpointId;
 use tandem_core::decode::Peer;
 use tandem_core::ledger::Armed;
-use tandem_fabric::{FabricError, Inbox};
+use tandem_fabric::{ArmError, FabricError, Inbox};
 use tokio::sync::OnceCell;
 
 use crate::fabrics::Fabrics;
@@ -53,7 +54,13 @@ impl Inboxes {
     }
 }
 
+/// Between looks at whether a peer's queues have room.
+const LOOK: Duration = Duration::from_millis(20);
+/// A request that finds none for so long is refused.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Opens the inboxes if need be and waits there for each shard's pieces: in all shards or in none.
+/// Where the peer's completion queues have no room beside what is awaited already, waits for it.
 pub(super) async fn arm(
     fabrics: &Fabrics,
     slot: &Slot,
@@ -61,6 +68,23 @@ pub(super) async fn arm(
 ) -> Result<Arc<[Armed]>, String> {
     let inboxes = slot.get_or_try_init(|| open(fabrics));
     let inboxes = inboxes.await.map_err(|e| e.to_string())?;
+    let started = Instant::now();
+    loop {
+        match arm_all(fabrics, inboxes, pieces).await {
+            Err(ArmError::NoRoom { .. }) if started.elapsed() < PATIENCE => {
+                tokio::time::sleep(LOOK).await;
+            }
+            armed => return armed.map_err(|e| e.to_string()),
+        }
+    }
+}
+
+/// What is armed is given back where another shard refuses: two requests that wait hold up neither.
+async fn arm_all(
+    fabrics: &Fabrics,
+    inboxes: &[Inbox],
+    pieces: &[u64],
+) -> Result<Arc<[Armed]>, ArmError> {
     let mut armed = Vec::new();
     for ((fabric, inbox), pieces) in fabrics.all().iter().zip(inboxes.iter()).zip(pieces) {
         match fabric.arm(inbox.endpoint, *pieces).await {
@@ -70,7 +94,7 @@ pub(super) async fn arm(
                     // A fabric that has ended has no slots.
                     let _ = fabric.release(armed);
                 }
-                return Err(error.to_string());
+                return Err(error);
             }
         }
     }
@@ -107,7 +131,7 @@ async fn close(fabrics: &Fabrics, inboxes: &[Inbox]) {
                 Ok(()) | Err(FabricError::UnknownEndpoint(_) | FabricError::Closed) => break,
                 Err(error) => tracing::error!(%error, "an inbox cannot be closed: its pages wait"),
             }
-            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }
 }

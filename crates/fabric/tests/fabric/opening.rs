@@ -86,7 +86,14 @@ fn options_out_of_range_are_named() {
         ),
         (
             FabricOptions {
-                completion_entries: 8,
+                completion_entries: Some(0),
+                ..options("tcp")
+            },
+            "completion_entries",
+        ),
+        (
+            FabricOptions {
+                completion_entries: Some(1 << 25),
                 ..options("tcp")
             },
             "completion_entries",
@@ -198,10 +205,43 @@ fn a_library_that_is_no_libfabric_is_said_to_be_none() {
     );
 }
 
+/// Makes a child open long queues with little memory.
+const LONG_QUEUE: &str = "TANDEM_FABRIC_TEST_LONG_QUEUE";
+const LONGEST_QUEUE: usize = 1 << 24;
+
+#[test]
+fn a_queue_that_cannot_be_so_long_is_refused_at_the_start() {
+    let line = Process::start("open", &[(LONG_QUEUE, "1")]).line();
+    assert!(
+        line.contains("opens no completion queue of 16777216 entries")
+            && line.contains("lower completion_entries"),
+        "{line}"
+    );
+}
+
+/// Half of what the longest queue takes.
+fn limit_memory() {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let size = status.lines().find_map(|l| l.strip_prefix("VmSize:"));
+    let kibibytes = size.unwrap().trim().trim_end_matches(" kB");
+    let current = (kibibytes.parse::<u64>().unwrap() << 10) + (LONGEST_QUEUE as u64 * 24);
+    let limit = Rlimit {
+        current: Some(current),
+        maximum: Some(current),
+    };
+    setrlimit(Resource::As, limit).unwrap();
+}
+
 /// The child's part.
 pub(crate) fn open_and_tell() {
+    let long = std::env::var_os(LONG_QUEUE).is_some();
+    if long {
+        limit_memory();
+    }
     let options = FabricOptions {
         library: std::env::var_os(CONFIGURED).map(Into::into),
+        completion_entries: long.then_some(LONGEST_QUEUE),
         ..FabricOptions::default()
     };
     match open(options) {
