@@ -135,3 +135,33 @@ async fn close(fabrics: &Fabrics, inboxes: &[Inbox]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tandem_config::FabricConfig;
+    use tandem_memory::HostMemory;
+    use tokio::task::JoinSet;
+
+    use crate::placement::Place;
+
+    #[tokio::test]
+    async fn requests_that_need_a_peer_s_inbox_at_once_open_one() {
+        let memory = Arc::new(HostMemory::create("inboxes", 4096).unwrap());
+        let config = FabricConfig::default();
+        let (fabrics, _events) = Fabrics::open(&config, &[Place::default()], &[memory]).unwrap();
+        let slot = Slot::default();
+        let mut arming = JoinSet::new();
+        for _ in 0..50 {
+            let (fabrics, slot) = (fabrics.clone(), Arc::clone(&slot));
+            arming.spawn(async move { arm(&fabrics, &slot, &[7]).await.map(|a| a.len()) });
+        }
+        for armed in arming.join_all().await {
+            assert_eq!(armed, Ok(1));
+        }
+        // Endpoints are numbered in the order in which they are opened.
+        assert_eq!(slot.get().unwrap()[0].endpoint, EndpointId(1));
+        let next = fabrics.shard(0).open_inbox().await.unwrap();
+        assert_eq!(next.endpoint, EndpointId(2));
+    }
+}

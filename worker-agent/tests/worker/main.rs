@@ -13,4 +13,5 @@ mod fleet;
 mod liars;
 mod pattern;
 mod prefixes;
+mod queues;
 mod shardings;
