@@ -92,6 +92,7 @@ mod tests {
             dtype: KvDtype::F16,
             kind: KvKind::Heads,
             order: KvOrder::Together,
+            context_bytes: 0,
         };
         let layout = WorkerLayout::tensor_parallel(geometry, pages, 1).unwrap();
         Worker {

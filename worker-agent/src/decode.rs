@@ -214,6 +214,12 @@ impl DecodeTask {
                     held.token(token, text, logprobs);
                 }
             }
+            Event::Verified {
+                proposed, accepted, ..
+            } => {
+                self.figures.proposed_tokens += proposed.len() as u64;
+                self.figures.accepted_tokens += u64::from(accepted);
+            }
             Event::Finished {
                 sequence,
                 text,

@@ -103,12 +103,12 @@ impl Embedded {
             },
         )?;
         let text = Arc::new(TextModel::load(&config.model)?);
-        let (geometry, ranks) = (model.geometry(), config.tensor_parallel);
+        let ranks = config.tensor_parallel;
         // Ranks that replicate heads take memory for each copy.
-        let page_bytes = WorkerLayout::tensor_parallel(geometry, 1, ranks)?.page_bytes();
+        let page_bytes = model.layout(1, ranks)?.page_bytes();
         // One at least makes a layout, which then says whether it is enough.
         let pages = config.kv.pages(page_bytes);
-        let layout = WorkerLayout::tensor_parallel(geometry, pages.max(1), ranks)?;
+        let layout = model.layout(pages.max(1), ranks)?;
         if pages == 0 {
             return Err(too_few(0, &layout));
         }
@@ -137,6 +137,7 @@ impl Embedded {
             max_batch: config.max_batch,
             max_sequences: 2 * (config.queue_limit + pages),
             threads: config.threads,
+            speculative_tokens: config.speculative_tokens,
             ..EngineOptions::new(self.arenas, self.text)
         };
         Ok(EmbeddedEngine::start(self.model, options, watch, events)?)

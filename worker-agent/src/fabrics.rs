@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use tandem_config::FabricConfig;
 use tandem_fabric::{
-    Counter, Fabric, FabricEvent, FabricEvents, FabricInfo, FabricOptions, FabricStats, OpenError,
-    is_software,
+    Counter, Fabric, FabricEvent, FabricEvents, FabricInfo, FabricOptions, FabricStats, IdlePolicy,
+    OpenError, is_software,
 };
 use tandem_memory::HostMemory;
 
-use crate::placement::Place;
+use crate::placement::{Core, Place};
 
 /// All of them; a cheap handle.
 #[derive(Clone, Debug)]
@@ -98,7 +98,11 @@ fn options(config: &FabricConfig, shard: usize, place: &Place) -> FabricOptions 
         require_rdma: config.require_rdma,
         nics,
         bind: Some(config.bind),
-        cpu: config.cpu.map(|cpu| cpu + shard).or(place.fabric_cpu),
+        cpu: place.fabric.map(|core| core.cpu),
+        idle: match place.fabric {
+            Some(Core { own: true, .. }) => IdlePolicy::dedicated(),
+            _ => IdlePolicy::default(),
+        },
         in_flight_writes: config.in_flight_writes as u32,
         completion_entries: config.completion_entries,
         disorder: config.disorder.map(|seed| seed.wrapping_add(shard as u64)),

@@ -18,6 +18,7 @@ mod engines;
 mod fabrics;
 mod failure;
 mod load;
+pub mod measure;
 mod peers;
 mod placement;
 mod prefill;

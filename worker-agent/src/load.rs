@@ -33,6 +33,8 @@ pub(crate) struct Figures {
     pub(crate) compute_us: u64,
     pub(crate) exposed_us: u64,
     pub(crate) cached_tokens: u64,
+    pub(crate) proposed_tokens: u64,
+    pub(crate) accepted_tokens: u64,
     pub(crate) stopping: bool,
 }
 
@@ -96,6 +98,8 @@ impl Gauges {
                 compute_us: f.compute_us,
                 exposed_us: f.exposed_us,
                 cached_tokens: f.cached_tokens,
+                proposed_tokens: f.proposed_tokens,
+                accepted_tokens: f.accepted_tokens,
             }),
             stopping: f.stopping,
         }

@@ -239,7 +239,9 @@ impl PrefillTask {
             Event::Prefilled { sequence } => (sequence, Ok(())),
             Event::Cancelled { sequence } => (sequence, Err("it was cancelled".to_owned())),
             Event::Failed { sequence, message } => (sequence, Err(message)),
-            Event::Token { sequence, .. } | Event::Finished { sequence, .. } => {
+            Event::Token { sequence, .. }
+            | Event::Verified { sequence, .. }
+            | Event::Finished { sequence, .. } => {
                 tracing::error!(?sequence, "a prefill engine generated a token");
                 return;
             }

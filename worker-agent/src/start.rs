@@ -9,13 +9,14 @@ use tandem_core::blocks::{BlockHash, BlockSeed};
 use tandem_core::layout::{LayoutError, WorkerLayout};
 use tandem_core::{Incarnation, RequestId, WorkerId, WorkerRole};
 use tandem_engine::{Engine, EngineDescription, Event, StepWatch};
+use tandem_fabric::Fabric;
 use tandem_wire::{ControlOptions, Endpoint, Identity, proto};
 use tokio::sync::mpsc;
 
 use crate::engines::{NoWatch, Prepared};
 use crate::fabrics::{Fabrics, ShardEvents};
-use crate::placement;
-use crate::watcher::{self, Watcher};
+use crate::placement::{self, Core};
+use crate::watcher::{self, Pace, Watcher};
 
 /// Why a worker cannot start. One line each.
 #[derive(Debug, thiserror::Error)]
@@ -206,9 +207,15 @@ pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
         .map(|(fabrics, orders, queue)| {
             let most = config.fabric.max_write_bytes as u32;
             let layout = WorkerLayout::clone(&layout);
-            let cpu = places.first().and_then(|p| p.watcher_cpu);
+            let core = places.first().and_then(|p| p.watcher);
+            let pace = match core {
+                Some(Core { own: true, .. }) => Pace::Own,
+                _ => Pace::Shared,
+            };
+            let on = (pace, core.map(|core| core.cpu));
+            let pushers = fabrics.all().iter().map(Fabric::pusher).collect();
             let progress = engine.progress();
-            Watcher::start(layout, most, progress, &fabrics, (orders, queue), cpu)
+            Watcher::start(layout, most, progress, pushers, (orders, queue), on)
         })
         .transpose()
         .map_err(StartError::Thread)?;
@@ -281,3 +288,6 @@ impl Facts {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod made;

@@ -1,37 +1,34 @@
 //! The watcher thread: it polls the engine's counter and hands out each layer's writes as soon as
 //! the layer is complete.
 //!
-//! It spins for a little while, then sleeps for a part of the time that nothing has moved: on a machine
-//! with few cores a watcher that spins, or wakes every 50 µs, would take the engine's. It waits for nobody: what the fabric does not take is kept (at most what
-//! the running transfers hold) and offered again.
+//! How it waits for the counter is [`pace`]'s business. It waits for nobody else: what the fabric does
+//! not take is kept (at most what the running transfers hold) and offered again.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+mod hands;
+mod pace;
+
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError, sync_channel,
+};
+use std::time::Instant;
 
 use tandem_core::layout::WorkerLayout;
 use tandem_core::push::{Push, PushAction, PushPlanner, StepPart};
 use tandem_core::{FlowId, SequenceId, TransferId};
 use tandem_engine::{Progress, StepPlan, StepWatch};
-use tandem_fabric::{Fabric, Pusher, Write};
+use tandem_fabric::{Pusher, Write};
 use tokio::sync::mpsc;
 
-use crate::fabrics::Fabrics;
+use hands::Hands;
+pub(crate) use pace::Pace;
+use pace::{Look, Waiting};
 
 /// Orders that wait for the thread.
 const ORDERS: usize = 8192;
 /// Reports that wait for the prefill task.
 const REPORTS: usize = 8192;
-/// Polls without a sleep for so long after something moved.
-const SPIN: Duration = Duration::from_micros(20);
-/// A sleep between polls is one part in so many of the time that nothing has moved, so that a layer is
-/// seen late by at most that part of its own time.
-const PART: u32 = 32;
-/// The shortest and the longest such sleep.
-const NAP: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
-/// The longest sleep while nothing runs; an order ends it.
-const REST: Duration = Duration::from_millis(500);
 
 enum Order {
     Start(Push),
@@ -97,24 +94,23 @@ pub(crate) fn orders() -> (Orders, Queue) {
 }
 
 impl Watcher {
+    /// Starts the thread, on this cpu where one is named. `pushers`: one for each of the source's shards.
     pub(crate) fn start(
         source: WorkerLayout,
         max_write_bytes: u32,
         progress: Arc<Progress>,
-        fabrics: &Fabrics,
+        pushers: Vec<Pusher>,
         (orders, queue): (Orders, Queue),
-        cpu: Option<usize>,
+        (pace, cpu): (Pace, Option<usize>),
     ) -> std::io::Result<Self> {
         let (reporting, reports) = mpsc::channel(REPORTS);
         let watch = Watch {
             planner: PushPlanner::new(source, max_write_bytes, progress.layers()),
             progress,
             pushing: HashMap::new(),
-            hands: Hands {
-                pushers: fabrics.all().iter().map(Fabric::pusher).collect(),
-                kept: BTreeMap::new(),
-            },
+            hands: Hands::new(pushers),
             reports: reporting,
+            pace,
         };
         let thread = std::thread::Builder::new()
             .name("tandem-watcher".into())
@@ -149,6 +145,7 @@ struct Watch {
     pushing: HashMap<TransferId, Pushing>,
     hands: Hands,
     reports: mpsc::Sender<Report>,
+    pace: Pace,
 }
 
 /// A transfer between its start and its stop or seal.
@@ -161,30 +158,23 @@ struct Pushing {
     sealed: bool,
 }
 
-/// What gives writes and seals to the fabrics' threads.
-struct Hands {
-    /// One for each shard.
-    pushers: Vec<Pusher>,
-    /// What a fabric did not take yet, each flow's in order: one that is stuck holds up no other.
-    kept: BTreeMap<FlowId, VecDeque<PushAction>>,
-}
-
 impl Watch {
     fn run(mut self, orders: &Receiver<Order>) {
         let mut moved_at = Instant::now();
         loop {
-            let busy = self.planner.is_busy() || !self.hands.kept.is_empty();
-            let still = moved_at.elapsed();
-            let order = if !busy {
-                orders.recv_timeout(REST)
-            } else if still < SPIN {
-                std::hint::spin_loop();
-                orders.try_recv().map_err(|e| match e {
-                    std::sync::mpsc::TryRecvError::Empty => RecvTimeoutError::Timeout,
-                    std::sync::mpsc::TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
-                })
-            } else {
-                orders.recv_timeout((still / PART).clamp(NAP.0, NAP.1))
+            let waiting = Waiting {
+                step: self.planner.is_busy(),
+                kept: !self.hands.is_empty(),
+            };
+            let order = match self.pace.look(waiting, moved_at.elapsed()) {
+                Look::Within(time) => orders.recv_timeout(time),
+                Look::Now => {
+                    self.pace.spin();
+                    orders.try_recv().map_err(|e| match e {
+                        TryRecvError::Empty => RecvTimeoutError::Timeout,
+                        TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
+                    })
+                }
             };
             // Read before the orders: every step that these layers are of has been announced by then.
             let layers = self.progress.layers();
@@ -222,7 +212,7 @@ impl Watch {
             Order::Stop(transfer) => {
                 self.planner.stop(transfer);
                 for flow in self.pushing.remove(&transfer).iter().flat_map(|p| &p.flows) {
-                    self.hands.kept.remove(flow);
+                    self.hands.forget(*flow);
                 }
                 self.report(Report::Stopped(transfer));
             }
@@ -249,8 +239,8 @@ impl Watch {
     fn advance(&mut self, layers: u64) -> bool {
         let mut moved = self.hands.retry();
         if moved {
-            let kept = &self.hands.kept;
-            let keep = |p: &Pushing| p.flows.iter().any(|f| kept.contains_key(f));
+            let hands = &self.hands;
+            let keep = |p: &Pushing| p.flows.iter().any(|flow| hands.keeps(*flow));
             self.pushing.retain(|_, p| !p.sealed || keep(p));
         }
         if !self.planner.is_busy() {
@@ -261,12 +251,26 @@ impl Watch {
         self.planner.progress(layers, |action| {
             moved = true;
             match action {
+                PushAction::Write {
+                    flow,
+                    source,
+                    write,
+                    immediate,
+                } => hands.write(
+                    source,
+                    Write {
+                        flow,
+                        local_offset: write.source,
+                        remote_offset: write.target,
+                        len: write.bytes,
+                        immediate,
+                    },
+                ),
+                PushAction::Seal { flow, source } => hands.seal(source, flow),
                 PushAction::Sealed { transfer } => sealed.push(transfer),
-                PushAction::Write { flow, .. } | PushAction::Seal { flow, .. } => {
-                    hands.give(flow, action);
-                }
             }
         });
+        hands.flush();
         for transfer in sealed {
             self.sealed(transfer);
         }
@@ -281,9 +285,8 @@ impl Watch {
             p.sealed = true;
             p.started
         });
-        let kept = &self.hands.kept;
         if let Some(p) = self.pushing.get(&transfer)
-            && !p.flows.iter().any(|f| kept.contains_key(f))
+            && !p.flows.iter().any(|flow| self.hands.keeps(*flow))
         {
             self.pushing.remove(&transfer);
         }
@@ -297,58 +300,5 @@ impl Watch {
     fn report(&self, report: Report) {
         // The task reads reports whatever else it does; it never waits for this thread.
         let _ = self.reports.blocking_send(report);
-    }
-}
-
-impl Hands {
-    /// Gives an action to its fabric, behind what is kept of its flow.
-    fn give(&mut self, flow: FlowId, action: PushAction) {
-        if self.kept.contains_key(&flow) || !self.hand_out(action) {
-            self.kept.entry(flow).or_default().push_back(action);
-        }
-    }
-
-    /// Tries again with what is kept. Whether any of it was taken.
-    fn retry(&mut self) -> bool {
-        let mut moved = false;
-        let mut kept = std::mem::take(&mut self.kept);
-        kept.retain(|_, actions| {
-            while let Some(action) = actions.front() {
-                if !self.hand_out(*action) {
-                    return true;
-                }
-                actions.pop_front();
-                moved = true;
-            }
-            false
-        });
-        self.kept = kept;
-        moved
-    }
-
-    fn hand_out(&self, action: PushAction) -> bool {
-        match action {
-            PushAction::Write {
-                flow,
-                source,
-                write,
-                immediate,
-            } => {
-                let pusher = &self.pushers[usize::from(source)];
-                let write = Write {
-                    flow,
-                    local_offset: write.source,
-                    remote_offset: write.target,
-                    len: write.bytes,
-                    immediate,
-                };
-                pusher.post(write).is_ok() || pusher.is_closed()
-            }
-            PushAction::Seal { flow, source } => {
-                let pusher = &self.pushers[usize::from(source)];
-                pusher.seal(flow).is_ok() || pusher.is_closed()
-            }
-            PushAction::Sealed { .. } => true,
-        }
     }
 }

@@ -191,6 +191,7 @@ fn worker_table(worker: &WorkerConfig) -> String {
         )
         .millis("engine_wait_ms", worker.engine_wait)
         .raw("chunk_tokens", worker.chunk_tokens)
+        .raw("speculative_tokens", worker.speculative_tokens)
         .raw("max_batch", worker.max_batch)
         .raw("threads", worker.threads)
         .raw("queue_limit", worker.queue_limit)

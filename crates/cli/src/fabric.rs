@@ -1,11 +1,14 @@
 //! `tandem fabric`: what libfabric offers here, and how fast it and the engine are.
 
 use std::ffi::OsString;
+use std::fmt::{self, Display, Formatter};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use tandem_fabric::bench::{self, Plan, Receiver};
+use serde::Serialize;
+use tandem_fabric::bench::{self, Plan, Receiver, Report};
+use tandem_worker_agent::measure::{self, BumpPlan, BumpToPost};
 
 use crate::console::say;
 use crate::failure::Failure;
@@ -134,7 +137,17 @@ fn measure(args: &BenchArgs, library: Option<&Path>) -> Result<(), Failure> {
         Some(address) => Receiver::Connect(address.clone()),
         None => Receiver::Spawn(receive(library)),
     };
-    let report = bench::run(&plan, &receiver).map_err(Failure::mendable)?;
+    let bumps = if args.quick {
+        BumpPlan::quick(&args.provider)
+    } else {
+        BumpPlan::standard(&args.provider)
+    };
+    let transfers = bench::run(&plan, &receiver).map_err(Failure::mendable)?;
+    let bumps = measure::bump_to_post(&bumps, &receiver).map_err(Failure::mendable)?;
+    let report = Measured {
+        transfers,
+        bump_to_post_us: bumps,
+    };
     if args.json {
         say(&serde_json::to_string_pretty(&report).map_err(Failure::fault)?);
     } else {
@@ -150,4 +163,39 @@ fn receive(library: Option<&Path>) -> Vec<OsString> {
         arguments.extend(["--library".into(), library.into()]);
     }
     arguments
+}
+
+/// All that was measured.
+#[derive(Serialize)]
+struct Measured {
+    #[serde(flatten)]
+    transfers: Report,
+    /// From a bump of an engine's counter to the layer's first posted write.
+    bump_to_post_us: Vec<BumpToPost>,
+}
+
+impl Display for Measured {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.transfers)?;
+        writeln!(
+            f,
+            "microseconds from the counter's bump to the layer's first posted write, p50/p99"
+        )?;
+        for row in &self.bump_to_post_us {
+            let BumpToPost {
+                provider,
+                threads,
+                samples,
+                us,
+                ..
+            } = row;
+            let cores = if row.pinned { ", pinned" } else { "" };
+            writeln!(
+                f,
+                "{provider}  {threads}{cores}  {:.1}/{:.1}  of {samples} layers",
+                us.p50, us.p99
+            )?;
+        }
+        Ok(())
+    }
 }

@@ -252,6 +252,20 @@ fn fabric_bench_measures_every_case_and_fabric_info_says_what_is_chosen() {
             assert!(case[key].as_f64().unwrap() > 0.0, "{key}: {case}");
         }
     }
+    let bumps = report["bump_to_post_us"].as_array().unwrap();
+    let spinning: Vec<bool> = bumps
+        .iter()
+        .map(|b| b["spinning"].as_bool().unwrap())
+        .collect();
+    assert_eq!(spinning, [false, true]);
+    for bump in bumps {
+        let figure = |key: &str| bump[key].as_f64().unwrap();
+        assert_eq!(figure("samples"), 180.0, "nine steps of 20 layers: {bump}");
+        assert!(
+            0.0 < figure("p50") && figure("p50") <= figure("p99"),
+            "{bump}"
+        );
+    }
     let output = tandem(at, &["fabric", "info"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("shm") && text.contains("tcp"), "{text}");

@@ -44,6 +44,12 @@ impl Problems {
     /// Sorted by line. Panics where there is none: then nothing is wrong.
     pub(crate) fn new(mut problems: Vec<Problem>) -> Self {
         assert!(!problems.is_empty(), "an error without a problem");
+        for problem in &mut problems {
+            // What is quoted from the file may hold line breaks: one line each, whatever it holds.
+            if problem.message.contains(char::is_control) {
+                problem.message = escaped(&problem.message);
+            }
+        }
         problems.sort_by_key(|problem| problem.line);
         Self(problems)
     }
@@ -53,6 +59,18 @@ impl Problems {
     pub fn list(&self) -> &[Problem] {
         &self.0
     }
+}
+
+fn escaped(message: &str) -> String {
+    let mut text = String::new();
+    for c in message.chars() {
+        if c.is_control() {
+            text.extend(c.escape_default());
+        } else {
+            text.push(c);
+        }
+    }
+    text
 }
 
 impl fmt::Display for Problem {

@@ -108,4 +108,6 @@ impl Config {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

@@ -61,6 +61,9 @@ pub struct WorkerConfig {
     pub chunk_tokens: usize,
     /// Requests that decode in one step. Default 16.
     pub max_batch: usize,
+    /// Tokens that the model's draft head, where it has one, proposes for one step of a request; 0
+    /// turns it off. Default 1.
+    pub speculative_tokens: u32,
     /// Threads that compute. Default: as many as the process may use cores.
     pub threads: usize,
     /// Prompts that may wait here; one more is refused. Default 256.
@@ -177,6 +180,7 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
     let engine_wait = section.millis("engine_wait_ms", 1..=3_600_000, 60_000);
     let chunk_tokens = section.number("chunk_tokens", 1..=65_536);
     let max_batch = section.number("max_batch", 1..=4096);
+    let speculative_tokens = section.number("speculative_tokens", 0..=16);
     let threads = section.number("threads", 1..=1024);
     let queue_limit = section.number("queue_limit", 1..=1_000_000);
     let drain_timeout = section.millis("drain_timeout_ms", 1..=600_000, 5_000);
@@ -200,6 +204,7 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
         topology: DeviceMap::default(),
         chunk_tokens: chunk_tokens.unwrap_or(512),
         max_batch: max_batch.unwrap_or(16),
+        speculative_tokens: speculative_tokens.unwrap_or(1),
         threads: threads.unwrap_or_else(cores),
         queue_limit: queue_limit.unwrap_or(256),
         drain_timeout,

@@ -29,6 +29,7 @@ const GEOMETRY: KvGeometry = KvGeometry {
     dtype: KvDtype::F16,
     kind: KvKind::Heads,
     order: KvOrder::Together,
+    context_bytes: 0,
 };
 
 /// SplitMix64.

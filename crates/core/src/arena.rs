@@ -4,10 +4,15 @@
 //! arena = [layer 0][layer 1]…
 //! layer = [page 0: K, V][page 1: K, V]…             planes together
 //!       = [page 0: K][page 1: K]… [page 0: V]…      planes apart
+//! arena = [layer 0]…[layer n][context slot of page 0][context slot of page 1]…
 //! ```
 //!
 //! Layer-major, so that contiguous page numbers are contiguous bytes in each layer (and plane) and
 //! one write can carry a run of them.
+//!
+//! Every page has a *context slot* (of 0 bytes for most models): the context of a prompt lies in the
+//! slot of the page that holds its last prefilled token. So it is leased, exposed, fenced and freed
+//! with that page, by the same rules.
 
 use crate::PageIndex;
 use crate::geometry::{KvGeometry, KvOrder};
@@ -41,7 +46,26 @@ impl ArenaLayout {
     /// Bytes of the whole arena.
     #[must_use]
     pub const fn bytes(&self) -> usize {
-        self.geometry.page_bytes() * self.pages as usize
+        self.contexts_at() + self.geometry.context_bytes as usize * self.pages as usize
+    }
+
+    /// Where the KV entries end and the context slots begin: at a cache line where there are any.
+    const fn contexts_at(&self) -> usize {
+        let entries = self.geometry.page_bytes() * self.pages as usize;
+        match self.geometry.context_bytes {
+            0 => entries,
+            _ => entries.next_multiple_of(64),
+        }
+    }
+
+    /// Byte offset of a page's context slot.
+    ///
+    /// # Panics
+    /// As [`ArenaLayout::in_layer`].
+    #[must_use]
+    pub fn context(&self, page: PageIndex) -> usize {
+        assert!(page.0 < self.pages, "page {} of {}", page.0, self.pages);
+        self.contexts_at() + page.0 as usize * self.geometry.context_bytes as usize
     }
 
     /// Bytes from one layer's start to the next one's.
@@ -101,6 +125,7 @@ mod tests {
                 dtype: KvDtype::F16,
                 kind,
                 order,
+                context_bytes: 0,
             };
             let arena = ArenaLayout::new(geometry, 7);
             let mut starts = BTreeSet::new();
@@ -115,5 +140,23 @@ mod tests {
             let all: BTreeSet<_> = (0..arena.bytes() / plane).map(|i| i * plane).collect();
             assert_eq!(starts, all, "{kind} {order}");
         }
+    }
+
+    #[test]
+    fn context_slots_lie_behind_the_layers_and_end_with_the_arena() {
+        let geometry = KvGeometry {
+            layers: 1,
+            kv_heads: 1,
+            head_dim: 1,
+            page_tokens: 1,
+            dtype: KvDtype::F16,
+            kind: KvKind::Latent,
+            order: KvOrder::Together,
+            context_bytes: 24,
+        };
+        let arena = ArenaLayout::new(geometry, 5);
+        let slots: Vec<usize> = (0..5).map(|p| arena.context(PageIndex(p))).collect();
+        assert_eq!(slots, [64, 88, 112, 136, 160]);
+        assert_eq!(arena.bytes(), 184);
     }
 }

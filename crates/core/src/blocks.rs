@@ -102,6 +102,7 @@ mod tests {
         dtype: KvDtype::F16,
         kind: KvKind::Heads,
         order: KvOrder::Together,
+        context_bytes: 0,
     };
 
     #[test]

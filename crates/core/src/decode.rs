@@ -297,6 +297,9 @@ pub enum Output {
         request: RequestId,
         /// Its sequence.
         sequence: SequenceId,
+        /// Whether the context of the prompt lies in its slot, where the geometry has one. It does not
+        /// where all of the prompt was held: only the KV entries are then.
+        context: bool,
     },
     /// Ask the prefill worker to write no more.
     CancelPrefill {

@@ -211,6 +211,7 @@ pub(crate) mod tests {
             dtype: KvDtype::F16,
             kind: KvKind::Heads,
             order: KvOrder::Together,
+            context_bytes: 0,
         };
         Arc::new(WorkerLayout::tensor_parallel(geometry, 16, 1).unwrap())
     }

@@ -22,6 +22,9 @@ pub struct Flow {
     first_layer: u16,
     /// For each of the source shard's layers, the target shard's own index of it.
     layers: Vec<Option<u16>>,
+    /// Whether the context goes to the target's shard in this flow, behind the layer that is computed
+    /// last: one of each shard's flows has it.
+    pub context: bool,
 }
 
 impl Flow {
@@ -64,6 +67,10 @@ pub fn flows(
             if heads.is_empty() || layers.iter().all(Option::is_none) {
                 continue;
             }
+            let last = Some(shard.layers.len() as u16 - 1);
+            let context = target.wants_context(index)
+                && heads.start == shard.heads.start
+                && layers.contains(&last);
             let copies = copies_of(source, source_rank, part);
             let chosen = (copy % copies.len() as u64 + turn % copies.len() as u64) as usize;
             flows.push(Flow {
@@ -72,6 +79,7 @@ pub fn flows(
                 heads,
                 first_layer: part.layers.start,
                 layers,
+                context,
             });
         }
     }
@@ -120,6 +128,7 @@ mod tests {
             dtype: KvDtype::F16,
             kind,
             order: KvOrder::Together,
+            context_bytes: 8,
         };
         WorkerLayout::tensor_parallel(geometry, 4, ranks).unwrap()
     }
@@ -202,6 +211,23 @@ mod tests {
             (1, 1, vec![(1, 0)]),
         ];
         assert_eq!(found, all);
+        let context: Vec<bool> = flows.iter().map(|f| f.context).collect();
+        assert_eq!(context, [false, false, true], "the last stage gets it");
+    }
+
+    #[test]
+    fn every_target_shard_gets_the_context_once() {
+        for (sources, targets) in [(1, 1), (4, 2), (2, 4), (8, 1), (1, 8), (8, 8)] {
+            for heads in [1, 2, 4, 8] {
+                let (source, target) = (tp(heads, sources), tp(heads, targets));
+                let flows = flows((&source, 0), (&target, 0), 3).unwrap();
+                let mut got = vec![0; usize::from(targets)];
+                for flow in flows.iter().filter(|f| f.context) {
+                    got[usize::from(flow.target)] += 1;
+                }
+                assert_eq!(got, vec![1; usize::from(targets)], "{sources} to {targets}");
+            }
+        }
     }
 
     #[test]

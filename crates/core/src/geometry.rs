@@ -122,6 +122,9 @@ pub struct KvGeometry {
     pub kind: KvKind,
     /// Where keys and values lie.
     pub order: KvOrder,
+    /// Bytes of *context*: what the token behind the last prefilled one needs of it beside the KV
+    /// entries (its hidden state, its logits), in the engine's own form. 0 where nothing is needed.
+    pub context_bytes: u32,
 }
 
 impl KvGeometry {
@@ -155,6 +158,13 @@ impl KvGeometry {
         self.piece_bytes() * self.layers as usize
     }
 
+    /// How far an engine's counter moves in one step: once for each layer, then once for the context
+    /// where there is one.
+    #[must_use]
+    pub const fn bumps(&self) -> u64 {
+        self.layers as u64 + (self.context_bytes > 0) as u64
+    }
+
     /// Pages that hold `tokens` tokens.
     #[must_use]
     pub const fn pages_for(&self, tokens: usize) -> usize {
@@ -174,7 +184,11 @@ impl fmt::Display for KvGeometry {
             self.dtype,
             self.page_tokens,
             self.order
-        )
+        )?;
+        match self.context_bytes {
+            0 => Ok(()),
+            bytes => write!(f, ", {bytes} bytes of context"),
+        }
     }
 }
 
@@ -190,6 +204,7 @@ mod tests {
         dtype: KvDtype::F16,
         kind: KvKind::Heads,
         order: KvOrder::Together,
+        context_bytes: 0,
     };
 
     #[test]

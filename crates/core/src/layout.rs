@@ -19,6 +19,10 @@ pub const MAX_LAYERS: usize = 1024;
 /// Tokens of a page, at most: the pieces of one page's head must fit an immediate's weight, whatever
 /// the other side's page size.
 pub const MAX_PAGE_TOKENS: u16 = crate::immediate::MAX_WEIGHT;
+/// Bytes of context, at most: 16 MiB.
+pub const MAX_CONTEXT_BYTES: u32 = 1 << 24;
+/// Bytes of one shard's arena, at most: what processors can address.
+pub const MAX_ARENA_BYTES: u64 = 1 << 48;
 /// Bytes of a layer's name, at most.
 pub const MAX_LAYER_NAME: usize = 255;
 
@@ -125,6 +129,13 @@ impl WorkerLayout {
         )
     }
 
+    /// The same cut of a model whose layers have other names.
+    pub fn with_layers(self, layers: Arc<[String]>) -> Result<Self, LayoutError> {
+        let this = Self { layers, ..self };
+        this.check().map_err(LayoutError)?;
+        Ok(this)
+    }
+
     /// The whole model's shape, and this worker's pages'.
     #[must_use]
     pub const fn geometry(&self) -> &KvGeometry {
@@ -191,11 +202,22 @@ impl WorkerLayout {
         ArenaLayout::new(geometry, self.pages)
     }
 
-    /// Bytes of one page in all shards of a data-parallel rank.
+    /// Bytes of one page, with its context slot, in all shards of a data-parallel rank.
     #[must_use]
     pub fn page_bytes(&self) -> usize {
-        let bytes = |(i, _)| self.arena(i).geometry().page_bytes();
+        let context = self.geometry.context_bytes as usize;
+        let bytes = |(i, _)| self.arena(i).geometry().page_bytes() + context;
         self.of_rank(0).map(bytes).sum()
+    }
+
+    /// Whether a shard has to get the context: it holds the layer that is computed last.
+    ///
+    /// # Panics
+    /// Where there is no such shard.
+    #[must_use]
+    pub fn wants_context(&self, shard: u16) -> bool {
+        let last = self.shards[usize::from(shard)].layers.end == self.geometry.layers;
+        last && self.geometry.context_bytes > 0
     }
 
     /// Whether entries of `theirs` can be copied into ours, however each is cut and paged;
@@ -207,6 +229,7 @@ impl WorkerLayout {
         differs("head_dim", &a.head_dim, &b.head_dim)?;
         differs("kv_heads", &a.kv_heads, &b.kv_heads)?;
         differs("layers", &a.layers, &b.layers)?;
+        differs("context_bytes", &a.context_bytes, &b.context_bytes)?;
         let missing = |of: &Self, from: &Self| {
             let mut names = of.layers.iter();
             names.find(|name| !from.layers.contains(name)).cloned()
@@ -233,6 +256,13 @@ impl WorkerLayout {
                 g.page_tokens
             ));
         }
+        if g.context_bytes > MAX_CONTEXT_BYTES {
+            return Err(format!(
+                "{} bytes of context; {MAX_CONTEXT_BYTES} at most",
+                g.context_bytes
+            ));
+        }
+        self.check_size()?;
         if g.kind.planes() == 1 && g.kv_heads != 1 {
             return Err(format!("a latent of {} heads", g.kv_heads));
         }
@@ -260,6 +290,21 @@ impl WorkerLayout {
             }
         }
         (0..self.data_ranks()).try_for_each(|rank| self.check_rank(rank))
+    }
+
+    /// That offsets into an arena of the whole model can be computed.
+    fn check_size(&self) -> Result<(), String> {
+        let g = &self.geometry;
+        let entries = [g.layers, g.kv_heads, g.head_dim, g.page_tokens]
+            .map(u64::from)
+            .into_iter()
+            .chain([u64::from(g.kind.planes()), g.dtype.bytes() as u64])
+            .try_fold(1u64, u64::checked_mul);
+        let page = entries.and_then(|bytes| bytes.checked_add(u64::from(g.context_bytes)));
+        match page.and_then(|bytes| bytes.checked_mul(u64::from(self.pages))) {
+            Some(bytes) if bytes <= MAX_ARENA_BYTES => Ok(()),
+            _ => Err(format!("{} pages of {g} are too many bytes", self.pages)),
+        }
     }
 
     fn check_names(&self) -> Result<(), String> {

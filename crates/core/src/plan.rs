@@ -7,7 +7,7 @@
 //! tokens: the greatest common divisor of both sides' page sizes, aligned. Every page of either side
 //! is a whole number of grains, so however pages, heads and layers are cut, and however writes are
 //! merged, a piece is in exactly one write and the target's sum depends on nothing but its own part,
-//! the tokens and the grain.
+//! the tokens and the grain. The context, where there is one, is one piece more.
 
 use std::ops::Range;
 
@@ -51,16 +51,17 @@ pub const fn travelling(held: u32, tokens: u32, grain: u16) -> Range<u32> {
     held..tokens.next_multiple_of(grain as u32)
 }
 
-/// Pieces that a target shard will count for these tokens.
+/// Pieces that a target shard will count for these tokens, and for the context behind them.
 ///
 /// # Panics
 /// Where there is no such shard.
 #[must_use]
 pub fn expected(target: &WorkerLayout, shard: u16, tokens: &Range<u32>, grain: u16) -> u64 {
-    let shard = &target.shards()[usize::from(shard)];
+    let part = &target.shards()[usize::from(shard)];
     let planes = u64::from(target.geometry().kind.planes());
-    let parts = shard.layers.len() as u64 * shard.heads.len() as u64;
-    parts * planes * u64::from(grains(tokens, grain))
+    let parts = part.layers.len() as u64 * part.heads.len() as u64;
+    let context = u64::from(target.wants_context(shard) && !tokens.is_empty());
+    parts * planes * u64::from(grains(tokens, grain)) + context
 }
 
 fn grains(tokens: &Range<u32>, grain: u16) -> u32 {
@@ -151,6 +152,24 @@ pub fn templates(
         }
     }
     merge.writes
+}
+
+/// The write that carries the context from one page's slot to another's, as offsets from the arenas'
+/// starts.
+///
+/// # Panics
+/// Where a page is not in its arena.
+#[must_use]
+pub fn context(
+    (source, from): (&ArenaLayout, PageIndex),
+    (target, to): (&ArenaLayout, PageIndex),
+) -> PlannedWrite {
+    PlannedWrite {
+        source: source.context(from) as u64,
+        target: target.context(to) as u64,
+        bytes: source.geometry().context_bytes,
+        pieces: 1,
+    }
 }
 
 struct Merge {

@@ -2,7 +2,8 @@
 //!
 //! Owns which transfer belongs to which engine sequence and which steps are under way. Refuses to
 //! guess: a step's content is announced before it runs, a layer counts as complete only when the
-//! engine's counter has passed it.
+//! engine's counter has passed it. Where the geometry has a context, it counts as one layer more,
+//! behind the others, and goes out in a sequence's last step.
 //!
 //! What must hold: every layer of every completed page goes out exactly once, however many bumps
 //! the watcher sees at once; after [`PushPlanner::stop`] nothing of a transfer goes out.
@@ -123,6 +124,8 @@ struct Part {
     last: bool,
     /// For each flow, its writes as offsets within a layer.
     writes: Vec<Vec<PlannedWrite>>,
+    /// For each flow, the write that carries the context in it.
+    context: Vec<Option<PlannedWrite>>,
 }
 
 impl PushPlanner {
@@ -165,14 +168,19 @@ impl PushPlanner {
     /// # Panics
     /// Where it does not start where the step before it ends.
     pub fn step_planned(&mut self, first_layer: u64, parts: &[StepPart]) {
-        let layers = u64::from(self.source.geometry().layers);
+        let in_step = self.in_step();
         let next = self
             .steps
             .back()
-            .map_or(self.seen, |s| s.first_layer + layers);
+            .map_or(self.seen, |s| s.first_layer + in_step);
         assert_eq!(first_layer, next, "steps follow one another");
         let parts = parts.iter().filter_map(|part| self.plan(part)).collect();
         self.steps.push_back(Step { first_layer, parts });
+    }
+
+    /// How far the counter moves in one step.
+    fn in_step(&self) -> u64 {
+        self.source.geometry().bumps()
     }
 
     fn plan(&mut self, part: &StepPart) -> Option<Part> {
@@ -205,10 +213,17 @@ impl PushPlanner {
             let heads = of.flow.heads.len() as u16;
             plan::templates(source, target, heads, tokens.clone(), self.max_write_bytes)
         };
+        let context = |of: &PushFlow| {
+            let (from, to) = (push.source_pages.last()?, push.target_pages.last()?);
+            let source = self.source.arena(of.flow.source);
+            let goes = part.last && of.flow.context;
+            goes.then(|| plan::context((&source, *from), (&of.target, *to)))
+        };
         Some(Part {
             sequence: part.sequence,
             last: part.last,
             writes: push.flows.iter().map(writes).collect(),
+            context: push.flows.iter().map(context).collect(),
         })
     }
 
@@ -221,14 +236,19 @@ impl PushPlanner {
     /// The counter stands at `layers`: what is to be done now, in order. Layers of a step whose
     /// announcement is still on its way wait for it.
     pub fn progress(&mut self, layers: u64, mut act: impl FnMut(PushAction)) {
-        let in_step = u64::from(self.source.geometry().layers);
+        let in_step = self.in_step();
         while self.seen < layers {
             let Some(step) = self.steps.pop_front() else {
                 return;
             };
             let done = (step.first_layer + in_step).min(layers);
             for layer in self.seen..done {
-                self.layer(&step, (layer - step.first_layer) as u16, &mut act);
+                let layer = (layer - step.first_layer) as u16;
+                if layer < self.source.geometry().layers {
+                    self.layer(&step, layer, &mut act);
+                } else {
+                    self.context(&step, &mut act);
+                }
             }
             self.seen = done;
             if done < step.first_layer + in_step {
@@ -260,6 +280,24 @@ impl PushPlanner {
                             target: target + write.target,
                             ..*write
                         },
+                        immediate: Immediate::new(of.key, write.pieces),
+                    });
+                }
+            }
+        }
+    }
+
+    fn context(&self, step: &Step, act: &mut impl FnMut(PushAction)) {
+        for part in &step.parts {
+            let Some(Pushing { push, .. }) = self.pushes.get(&part.sequence) else {
+                continue;
+            };
+            for (of, write) in push.flows.iter().zip(&part.context) {
+                if let Some(write) = write {
+                    act(PushAction::Write {
+                        flow: of.id,
+                        source: of.flow.source,
+                        write: *write,
                         immediate: Immediate::new(of.key, write.pieces),
                     });
                 }

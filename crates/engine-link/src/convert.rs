@@ -64,7 +64,10 @@ pub(crate) fn command(command: Command) -> proto::FromAgent {
                 ignore_eos: stop.ignore_eos,
             }),
         }),
-        Command::MakeReady { sequence } => Asked::MakeReady(sequence.0),
+        Command::MakeReady { sequence, context } => Asked::MakeReady(proto::MakeReady {
+            sequence: sequence.0,
+            context,
+        }),
         Command::Cancel { sequence } => Asked::Cancel(sequence.0),
     };
     proto::FromAgent { kind: Some(kind) }
@@ -101,8 +104,9 @@ pub(crate) fn read_command(message: proto::FromAgent) -> Result<Command, Nonsens
                 },
             }
         }
-        Asked::MakeReady(sequence) => Command::MakeReady {
-            sequence: SequenceId(sequence),
+        Asked::MakeReady(m) => Command::MakeReady {
+            sequence: SequenceId(m.sequence),
+            context: m.context,
         },
         Asked::Cancel(sequence) => Command::Cancel {
             sequence: SequenceId(sequence),
@@ -141,6 +145,15 @@ pub(crate) fn event(event: Event) -> proto::FromEngine {
             token,
             text,
             logprobs: logprobs.into_iter().map(logprob).collect(),
+        }),
+        Event::Verified {
+            sequence,
+            proposed,
+            accepted,
+        } => Said::Verified(proto::Verified {
+            sequence: sequence.0,
+            proposed,
+            accepted,
         }),
         Event::Finished {
             sequence,
@@ -207,6 +220,11 @@ pub(crate) fn read(message: proto::FromEngine) -> Result<Heard, Nonsense> {
                 })
                 .collect(),
         },
+        Said::Verified(v) => Event::Verified {
+            sequence: SequenceId(v.sequence),
+            proposed: v.proposed,
+            accepted: v.accepted,
+        },
         Said::Finished(f) => Event::Finished {
             sequence: SequenceId(f.sequence),
             reason: match f.reason() {
@@ -229,10 +247,13 @@ pub(crate) fn read(message: proto::FromEngine) -> Result<Heard, Nonsense> {
 /// The sequence that an event ends, if it does.
 pub(crate) const fn ends(event: &Event) -> Option<SequenceId> {
     match event {
-        Event::Token { .. } => None,
+        Event::Token { .. } | Event::Verified { .. } => None,
         Event::Prefilled { sequence }
         | Event::Finished { sequence, .. }
         | Event::Cancelled { sequence }
         | Event::Failed { sequence, .. } => Some(*sequence),
     }
 }
+
+#[cfg(test)]
+mod fuzz;

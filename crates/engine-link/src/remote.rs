@@ -89,6 +89,7 @@ pub fn attach(path: &Path, deadline: Instant) -> Result<Attached, LinkError> {
             context_length: model.context_length,
             vocabulary: model.vocabulary,
             geometry: *layout.geometry(),
+            layers: Arc::clone(layout.layers()),
         },
         layout,
         arenas,

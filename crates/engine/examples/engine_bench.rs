@@ -211,7 +211,10 @@ impl Bench {
         }
         Cost::of(|| {
             for sequence in ids {
-                self.submit(Command::MakeReady { sequence });
+                self.submit(Command::MakeReady {
+                    sequence,
+                    context: true,
+                });
             }
             let mut ended = 0;
             while ended < streams {

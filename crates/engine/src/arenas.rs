@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tandem_core::PageIndex;
 use tandem_core::arena::ArenaLayout;
 use tandem_core::layout::WorkerLayout;
 use tandem_memory::{CreateError, HostMemory, Memory};
@@ -122,6 +123,23 @@ impl Arenas {
     #[must_use]
     pub fn memory(&self, shard: usize) -> &Arc<HostMemory> {
         &self.shards[shard].memory
+    }
+
+    /// Leaves a context in a page's slot, in every shard.
+    pub(crate) fn write_context(&self, page: PageIndex, numbers: &[f32]) {
+        let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
+        for shard in self.shards.iter() {
+            shard.memory.write(shard.layout.context(page), &bytes);
+        }
+    }
+
+    /// What lies in a page's context slot.
+    pub(crate) fn read_context(&self, page: PageIndex) -> Vec<f32> {
+        let shard = &self.shards[0];
+        let mut bytes = vec![0; self.layout.geometry().context_bytes as usize];
+        shard.memory.read(shard.layout.context(page), &mut bytes);
+        let numbers = bytes.as_chunks::<4>().0.iter();
+        numbers.map(|b| f32::from_le_bytes(*b)).collect()
     }
 
     /// Where a head is read.

@@ -20,13 +20,16 @@ pub struct EngineDescription {
     pub vocabulary: u32,
     /// Shape of its KV cache.
     pub geometry: KvGeometry,
+    /// Names of the layers that have KV entries, in the order in which a step computes them.
+    pub layers: Arc<[String]>,
 }
 
 /// What an agent asks of an engine. Commands of one sequence are carried out in order.
 #[derive(Clone, Debug)]
 pub enum Command {
     /// Compute the KV entries of all tokens but the last into `pages`, in order: token `t` lies in
-    /// `pages[t / page_tokens]`. Ends with [`Event::Prefilled`], [`Event::Cancelled`] or
+    /// `pages[t / page_tokens]`. Where the geometry has a context, and there is something to compute,
+    /// leave the last one's in the context slot of its page (in every shard). Ends with [`Event::Prefilled`], [`Event::Cancelled`] or
     /// [`Event::Failed`]. One token needs no step: it is prefilled at once.
     Prefill {
         /// Which sequence; never used before.
@@ -59,6 +62,9 @@ pub enum Command {
     MakeReady {
         /// An admitted sequence.
         sequence: SequenceId,
+        /// Whether the context of the last token but one lies in the context slot of its page.
+        /// Otherwise the engine computes it, where it needs one.
+        context: bool,
     },
     /// Stop a sequence at the next step's border. Answered by [`Event::Cancelled`], unless the
     /// sequence ended before; an unknown sequence is ignored.
@@ -136,6 +142,16 @@ pub enum Event {
         /// Where asked for: the chosen token, then the likeliest ones.
         logprobs: Vec<TokenLogprob>,
     },
+    /// A step checked tokens that a draft head had proposed. The tokens themselves are told as any
+    /// others are.
+    Verified {
+        /// Which sequence.
+        sequence: SequenceId,
+        /// What was proposed, in order.
+        proposed: Vec<u32>,
+        /// How many of them, from the first on, were what the model itself chose.
+        accepted: u32,
+    },
     /// The sequence ended; the engine touches its pages no more.
     Finished {
         /// Which sequence.
@@ -160,7 +176,7 @@ pub enum Event {
 }
 
 /// The word in memory that an engine bumps after each layer's attention output projection of a
-/// prefill step. A watcher thread polls it and may see several bumps at once.
+/// prefill step, and where there is a context once more when that is complete. A watcher thread polls it and may see several bumps at once.
 #[derive(Debug)]
 pub struct Progress(HostMemory);
 
@@ -198,7 +214,8 @@ impl Progress {
 /// not bump the counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepPlan {
-    /// [`Progress::layers`] when the step starts; layer `l` is complete at `first_layer + l + 1`.
+    /// [`Progress::layers`] when the step starts; layer `l` is complete at `first_layer + l + 1`, and
+    /// the context, where the geometry has one, counts as one layer more.
     pub first_layer: u64,
     /// What the step holds.
     pub items: Vec<StepItem>,

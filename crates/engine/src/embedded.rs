@@ -1,5 +1,6 @@
 //! The embedded engine: a thread that runs steps of a model over pages of an arena.
 
+mod drafting;
 mod sampling;
 mod sequence;
 mod steps;
@@ -15,6 +16,8 @@ use crate::{
 };
 use steps::Steps;
 
+/// Tokens that a draft head may propose for one step, at most.
+pub const MAX_SPECULATIVE_TOKENS: u32 = 16;
 /// Commands that wait for a step's border, at most.
 const QUEUE: usize = 1024;
 
@@ -31,13 +34,16 @@ pub struct EngineOptions {
     pub max_sequences: usize,
     /// Threads that compute.
     pub threads: usize,
+    /// Tokens that the model's draft head, where it has one, proposes to each sequence for a step, at
+    /// most (and [`MAX_SPECULATIVE_TOKENS`]). The tokens of an answer do not depend on it.
+    pub speculative_tokens: u32,
     /// Makes text of tokens.
     pub text: Arc<TextModel>,
 }
 
 impl EngineOptions {
     /// Options for some arenas, the rest as it is by default: 512 tokens a step, batches of 64, 1024
-    /// sequences, a thread for each core.
+    /// sequences, a thread for each core, one speculative token.
     #[must_use]
     pub fn new(arenas: Arenas, text: Arc<TextModel>) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, Into::into);
@@ -47,6 +53,7 @@ impl EngineOptions {
             max_batch: 64,
             max_sequences: 1024,
             threads,
+            speculative_tokens: 1,
             text,
         }
     }

@@ -11,6 +11,9 @@ use crate::kernel::pages::KvPages;
 use crate::kernel::product::product;
 use crate::model::{LayerWeights, Llama};
 
+mod draft;
+pub(crate) use draft::DraftInput;
+
 /// Consecutive tokens of one sequence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SpanInput<'a> {
@@ -18,8 +21,10 @@ pub(crate) struct SpanInput<'a> {
     /// Position of the first token.
     pub(crate) first: usize,
     pub(crate) tokens: &'a [u32],
-    /// Whether the last token's logits are wanted.
-    pub(crate) logits: bool,
+    /// Tokens, from the first on, whose KV entries are in the pages already and are not written.
+    pub(crate) stored: usize,
+    /// Tokens, up to the last one, whose logits are wanted.
+    pub(crate) logits: usize,
 }
 
 /// Working memory of forward passes, kept from step to step.
@@ -62,31 +67,49 @@ impl Forward {
                 tokens: input.tokens.len(),
             })
             .collect();
-        let rows: Vec<Row> = rows_of(&spans);
-        self.embed(model, inputs, rows.len());
+        let mut rows: Vec<Row> = rows_of(&spans);
+        for row in &mut rows {
+            let input = &inputs[row.span];
+            row.stored = row.position < input.first + input.stored;
+        }
+        let tokens = inputs.iter().flat_map(|input| input.tokens);
+        self.embed(model, tokens.copied(), rows.len());
         for (layer, weights) in model.weights.layers.iter().enumerate() {
-            self.attend(model, weights, layer as u16, &spans, &rows);
+            self.project(model, weights, layer as u16, &spans, &rows);
+            self.attend(model, weights, layer as u16, &spans);
             after_layer();
             self.feed_forward(model, weights, rows.len());
         }
-        self.make_logits(model, inputs);
+        let mut wanted = Vec::new();
+        let mut end = 0;
+        for input in inputs {
+            end += input.tokens.len();
+            wanted.extend(end - input.logits..end);
+        }
+        self.make_logits(model, &model.weights.norm, &wanted);
     }
 
-    /// The logits of the `row`th span that wanted them.
+    /// The hidden state that the last layer gave for a row: all spans' tokens, one after the other.
+    pub(crate) fn hidden(&self, row: usize, model: &Llama) -> &[f32] {
+        let size = model.shape.hidden;
+        &self.hidden[row * size..(row + 1) * size]
+    }
+
+    /// The logits of the `row`th token that they were wanted of.
     pub(crate) fn logits(&self, row: usize, model: &Llama) -> &[f32] {
         &self.logits[row * model.weights.output().width()..][..model.shape.vocabulary]
     }
 
-    fn embed(&mut self, model: &Llama, inputs: &[SpanInput<'_>], rows: usize) {
+    fn embed(&mut self, model: &Llama, tokens: impl Iterator<Item = u32>, rows: usize) {
         let size = model.shape.hidden;
         self.hidden.resize(rows * size, 0.0);
-        let tokens = inputs.iter().flat_map(|input| input.tokens);
         for (token, row) in tokens.zip(self.hidden.chunks_exact_mut(size)) {
-            model.weights.embedding.read_row(*token as usize, row);
+            model.weights.embedding.read_row(token as usize, row);
         }
     }
 
-    fn attend(
+    /// Queries, keys and values of all rows; keys and values go to the pages.
+    fn project(
         &mut self,
         model: &Llama,
         weights: &LayerWeights,
@@ -112,18 +135,28 @@ impl Forward {
         let store = |qkv: &mut [f32], row: &Row| {
             model.rope.turn(&mut qkv[..query + kv], row.position);
             let (keys, values) = qkv[query..query + 2 * kv].split_at(kv);
-            spans[row.span].kv.write(layer, row.position, keys, values);
+            if !row.stored {
+                spans[row.span].kv.write(layer, row.position, keys, values);
+            }
         };
         self.qkv
             .par_chunks_mut(width)
             .zip(rows)
             .with_min_len(8)
             .for_each(|(q, r)| store(q, r));
-        self.attended.resize(rows.len() * query, 0.0);
+    }
+
+    /// Attention of projected rows, and its output projection.
+    fn attend(&mut self, model: &Llama, weights: &LayerWeights, layer: u16, spans: &[Span<'_>]) {
+        let shape = &model.shape;
+        let (size, query) = (shape.hidden, shape.query_width());
+        let rows = spans.iter().map(|span| span.tokens).sum();
+        self.attended.resize(rows * query, 0.0);
         let heads = shape.attention_heads();
-        attention(layer, heads, spans, (&self.qkv, width), &mut self.attended);
+        let queries = (&self.qkv[..], weights.qkv.width());
+        attention(layer, heads, spans, queries, &mut self.attended);
         let attended = &self.attended;
-        self.quantised.fill(rows.len(), query, |row, into| {
+        self.quantised.fill(rows, query, |row, into| {
             into.copy_from_slice(&attended[row * query..(row + 1) * query]);
         });
         let matrix = &weights.attention_output;
@@ -160,20 +193,12 @@ impl Forward {
         add(&mut self.hidden, &self.output, size);
     }
 
-    fn make_logits(&mut self, model: &Llama, inputs: &[SpanInput<'_>]) {
+    fn make_logits(&mut self, model: &Llama, norm: &[f32], wanted: &[usize]) {
         let size = model.shape.hidden;
-        let mut wanted = Vec::new();
-        let mut end = 0;
-        for input in inputs {
-            end += input.tokens.len();
-            if input.logits {
-                wanted.push(end - 1);
-            }
-        }
         let hidden = &self.hidden;
         self.quantised.fill(wanted.len(), size, |row, into| {
             let row = &hidden[wanted[row] * size..(wanted[row] + 1) * size];
-            rms_norm(row, &model.weights.norm, model.shape.epsilon, into);
+            rms_norm(row, norm, model.shape.epsilon, into);
         });
         let matrix = model.weights.output();
         product(matrix, &self.quantised, &mut self.logits, &mut self.spare);
@@ -185,11 +210,17 @@ impl Forward {
 struct Row {
     span: usize,
     position: usize,
+    /// Whether its KV entry is in the pages already.
+    stored: bool,
 }
 
 fn rows_of(spans: &[Span<'_>]) -> Vec<Row> {
     let positions = |(span, s): (usize, &Span<'_>)| {
-        (s.first..s.first + s.tokens).map(move |position| Row { span, position })
+        (s.first..s.first + s.tokens).map(move |position| Row {
+            span,
+            position,
+            stored: false,
+        })
     };
     spans.iter().enumerate().flat_map(positions).collect()
 }

@@ -21,5 +21,5 @@ pub use boundary::{
     Command, Engine, EngineDescription, Event, FinishReason, Progress, Sampling, StepItem,
     StepPlan, StepWatch, StopConditions, TokenLogprob,
 };
-pub use embedded::{EmbeddedEngine, EngineOptions, StartError};
+pub use embedded::{EmbeddedEngine, EngineOptions, MAX_SPECULATIVE_TOKENS, StartError};
 pub use model::{EmbeddedModel, LoadError, ModelOptions, SUPPORTED};

@@ -16,10 +16,11 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use tandem_core::geometry::{KvDtype, KvGeometry, KvOrder};
+use tandem_core::layout::{LayoutError, WorkerLayout};
 
 pub use error::{LoadError, SUPPORTED};
 pub(crate) use shape::LlamaShape;
-pub(crate) use weights::{LayerWeights, Weights};
+pub(crate) use weights::{DraftHead, LayerWeights, Weights};
 
 use crate::EngineDescription;
 use crate::kernel::rope::Rope;
@@ -101,6 +102,7 @@ impl EmbeddedModel {
             context_length: shape.context as u32,
             vocabulary: shape.vocabulary as u32,
             geometry: shape.geometry(options.page_tokens, options.kv_dtype, options.kv_order),
+            layers: shape.layer_names(),
         };
         Ok(Self {
             description,
@@ -122,6 +124,12 @@ impl EmbeddedModel {
     #[must_use]
     pub fn geometry(&self) -> KvGeometry {
         self.description.geometry
+    }
+
+    /// Its KV cache of `pages` pages, cut for so many tensor-parallel ranks.
+    pub fn layout(&self, pages: u32, ranks: u16) -> Result<WorkerLayout, LayoutError> {
+        let layers = Arc::clone(&self.description.layers);
+        WorkerLayout::tensor_parallel(self.geometry(), pages, ranks)?.with_layers(layers)
     }
 }
 

@@ -21,6 +21,17 @@ pub struct TinyLlama {
     pub heads: usize,
     /// KV heads.
     pub kv_heads: usize,
+    /// Its draft head.
+    pub draft: Option<TinyDraft>,
+}
+
+/// How a draft head guesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TinyDraft {
+    /// At random: hardly ever right.
+    Random,
+    /// With the model's own first layer: of a model of one layer, right most of the time.
+    Close,
 }
 
 impl Default for TinyLlama {
@@ -31,6 +42,7 @@ impl Default for TinyLlama {
             context: 1024,
             heads: 4,
             kv_heads: 2,
+            draft: None,
         }
     }
 }
@@ -83,6 +95,7 @@ impl TinyLlama {
         let config = serde_json::json!({
             "model_type": "llama",
             "num_hidden_layers": self.layers,
+            "num_nextn_predict_layers": usize::from(self.draft.is_some()),
             "hidden_size": HIDDEN,
             "intermediate_size": FORWARD,
             "num_attention_heads": self.heads,
@@ -123,7 +136,14 @@ impl TinyLlama {
         vec![
             ("general.architecture", text("llama")),
             ("general.name", text("tiny-llama")),
-            ("llama.block_count", number(self.layers)),
+            (
+                "llama.block_count",
+                number(self.layers + usize::from(self.draft.is_some())),
+            ),
+            (
+                "llama.nextn_predict_layers",
+                number(usize::from(self.draft.is_some())),
+            ),
             ("llama.context_length", number(self.context)),
             ("llama.embedding_length", number(HIDDEN)),
             ("llama.feed_forward_length", number(FORWARD)),
@@ -158,10 +178,20 @@ impl TinyLlama {
             random.matrix("token_embd", "model.embed_tokens", Self::VOCABULARY, HIDDEN)?,
             random.norm("output_norm", "model.norm")?,
         ];
-        for i in 0..self.layers {
+        let draft = self.draft.into_iter().map(|kind| (self.layers, Some(kind)));
+        for (i, draft) in (0..self.layers).map(|i| (i, None)).chain(draft) {
             let (gguf, hub) = (format!("blk.{i}."), format!("model.layers.{i}."));
             let g = |name: &str| format!("{gguf}{name}");
             let h = |name: &str| format!("{hub}{name}");
+            if let Some(kind) = draft {
+                all.extend(random.head(kind, &g, &h)?);
+            }
+            if draft == Some(TinyDraft::Close) {
+                let first = all.iter().filter(|t| t.gguf.starts_with("blk.0."));
+                let copies: Vec<TinyTensor> = first.map(|t| t.renamed(i)).collect();
+                all.extend(copies);
+                continue;
+            }
             let mut q = random.matrix(&g("attn_q"), &h("self_attn.q_proj"), query, HIDDEN)?;
             q.heads = Some(self.heads);
             let mut k = random.matrix(&g("attn_k"), &h("self_attn.k_proj"), kv, HIDDEN)?;
@@ -177,6 +207,15 @@ impl TinyLlama {
                 random.matrix(&g("ffn_up"), &h("mlp.up_proj"), FORWARD, HIDDEN)?,
                 random.matrix(&g("ffn_down"), &h("mlp.down_proj"), HIDDEN, FORWARD)?,
             ]);
+        }
+        if self.draft == Some(TinyDraft::Close) {
+            // The output norm serves both.
+            let own = all.iter().find(|t| t.gguf.starts_with("output_norm"));
+            let numbers = own.map(|t| t.numbers.clone());
+            let head = all.iter_mut().find(|t| t.gguf.contains("shared_head_norm"));
+            if let (Some(head), Some(numbers)) = (head, numbers) {
+                head.numbers = numbers;
+            }
         }
         Ok(all)
     }
@@ -210,6 +249,30 @@ impl Random {
         Ok(TinyTensor::new(gguf, hub, numbers))
     }
 
+    /// What a draft head has beside its layer.
+    fn head(
+        &mut self,
+        kind: TinyDraft,
+        g: &dyn Fn(&str) -> String,
+        h: &dyn Fn(&str) -> String,
+    ) -> Result<[TinyTensor; 4]> {
+        let mut head = [
+            self.norm(&g("nextn.enorm"), &h("enorm"))?,
+            self.norm(&g("nextn.hnorm"), &h("hnorm"))?,
+            self.matrix(&g("nextn.eh_proj"), &h("eh_proj"), HIDDEN, 2 * HIDDEN)?,
+            self.norm(&g("nextn.shared_head_norm"), &h("shared_head.norm"))?,
+        ];
+        if kind == TinyDraft::Close {
+            // The token's embedding, about as large as the model itself has it, and nothing else.
+            let size = 3.0 / (3.0 * HIDDEN as f32).sqrt();
+            head[0].numbers = Tensor::full(size, HIDDEN, &Device::Cpu)?;
+            let at = |i: usize| f32::from(u8::from(i / (2 * HIDDEN) == i % (2 * HIDDEN)));
+            let numbers: Vec<f32> = (0..2 * HIDDEN * HIDDEN).map(at).collect();
+            head[2].numbers = Tensor::from_vec(numbers, (HIDDEN, 2 * HIDDEN), &Device::Cpu)?;
+        }
+        Ok(head)
+    }
+
     fn norm(&mut self, gguf: &str, hub: &str) -> Result<TinyTensor> {
         let numbers: Vec<f32> = (0..HIDDEN).map(|_| 1.0 + self.next() / 4.0).collect();
         Ok(TinyTensor::new(
@@ -228,6 +291,17 @@ impl TinyTensor {
             hub: named(hub),
             numbers,
             heads: None,
+        }
+    }
+
+    /// A tensor of layer 0 as one of layer `i`.
+    fn renamed(&self, i: usize) -> Self {
+        let layer = |name: &str, zero: &str, other: String| name.replacen(zero, &other, 1);
+        Self {
+            gguf: layer(&self.gguf, "blk.0.", format!("blk.{i}.")),
+            hub: layer(&self.hub, "layers.0.", format!("layers.{i}.")),
+            numbers: self.numbers.clone(),
+            heads: self.heads,
         }
     }
 }

@@ -5,11 +5,8 @@ mod rig;
 
 use std::sync::Arc;
 
-use rig::{GREEDY, Rig, stop_after};
-use tandem_core::flow::flows;
+use rig::{GREEDY, Rig, on, prompt, push, stop_after};
 use tandem_core::geometry::KvOrder;
-use tandem_core::layout::WorkerLayout;
-use tandem_core::plan::{Side, grain, templates, travelling};
 use tandem_core::{PageIndex, SequenceId};
 use tandem_engine::testing::TinyLlama;
 use tandem_engine::{
@@ -22,19 +19,6 @@ fn tiny(pages: u32, adjust: impl FnOnce(&mut EngineOptions)) -> Rig {
     let path = folder.path().join("tiny.gguf");
     TinyLlama::default().write_gguf(&path).unwrap();
     Rig::new(&path, pages, adjust)
-}
-
-fn prompt(seed: u32, tokens: usize) -> Vec<u32> {
-    (0..tokens as u32)
-        .map(|i| (i * i * 31 + seed * 17 + i) % 256)
-        .collect()
-}
-
-fn on(max_tokens: u32) -> StopConditions {
-    StopConditions {
-        ignore_eos: true,
-        ..stop_after(max_tokens)
-    }
 }
 
 #[test]
@@ -117,45 +101,6 @@ fn answers_do_not_depend_on_chunks_company_or_where_the_pages_came_from() {
                 ids.push(decode.start(tokens, 0, to, sampling, on(40)));
             }
             assert_eq!(decode.answers(&ids), want, "chunk {chunk}");
-        }
-    }
-}
-
-/// What a transfer does: carries out the plan, from arenas to arenas.
-fn push(source: &Rig, from: &[PageIndex], target: &Rig, to: &[PageIndex]) {
-    let (sl, tl) = (source.arenas.layout(), target.arenas.layout());
-    let (sp, tp) = (sl.geometry().page_tokens, tl.geometry().page_tokens);
-    let tokens = travelling(
-        0,
-        from.len() as u32 * u32::from(sp).min(to.len() as u32 * u32::from(tp)),
-        grain(sp, tp),
-    );
-    let first = |l: &WorkerLayout, s: u16| l.shards()[usize::from(s)].heads.start;
-    for flow in flows((sl, 0), (tl, 0), 5).unwrap() {
-        let (sa, ta) = (sl.arena(flow.source), tl.arena(flow.target));
-        let side = |arena, pages, first| Side {
-            arena,
-            pages,
-            from: 0,
-            head: flow.heads.start - first,
-        };
-        let writes = templates(
-            side(&sa, from, first(sl, flow.source)),
-            side(&ta, to, first(tl, flow.target)),
-            flow.heads.len() as u16,
-            tokens.clone(),
-            1 << 20,
-        );
-        for layer in 0..usize::from(sl.geometry().layers) {
-            for write in &writes {
-                let mut bytes = vec![0; write.bytes as usize];
-                let at = write.source as usize + layer * sa.layer_bytes();
-                let memory = source.arenas.memory(usize::from(flow.source));
-                memory.read(at, &mut bytes);
-                let at = write.target as usize + layer * ta.layer_bytes();
-                let memory = target.arenas.memory(usize::from(flow.target));
-                memory.write(at, &bytes);
-            }
         }
     }
 }
@@ -352,7 +297,10 @@ fn a_malformed_command_fails_its_sequence_and_nothing_else() {
         ("max_tokens", Box::new(admit(0, GREEDY, 0, 2))),
         (
             "unknown",
-            Box::new(|sequence| Command::MakeReady { sequence }),
+            Box::new(|sequence| Command::MakeReady {
+                sequence,
+                context: true,
+            }),
         ),
     ];
     for (want, make) in cases {

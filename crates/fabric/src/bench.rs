@@ -38,6 +38,7 @@ mod receiver;
 mod report;
 mod run;
 mod table;
+mod target;
 mod tcp;
 mod workload;
 
@@ -47,6 +48,7 @@ pub use receive::{receive, serve};
 pub use receiver::Receiver;
 pub use report::{CaseResult, LatencyResult, Microseconds, Report};
 pub use run::{Bench, run};
+pub use target::Target;
 
 use std::time::Duration;
 

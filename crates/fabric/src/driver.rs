@@ -191,6 +191,11 @@ impl Driver {
             self.accept(push);
         }
         self.taken = taken;
+        // Before any queue is read: with many peers that takes longer than all else on a write's way.
+        let (outboxes, _, mut books) = self.outboxes();
+        for outbox in outboxes {
+            outbox.post_fresh(&mut books);
+        }
         matches!(polled, Poll::Ready(1..))
     }
 
@@ -261,11 +266,13 @@ impl Driver {
     }
 
     fn rest(&mut self) {
+        let armed = self.slots.any_armed();
         let outstanding = Outstanding {
             retry: self.outlet.is_behind()
                 || self.outboxes.iter().any(OutboxState::is_blocked)
                 || self.inboxes.iter().any(InboxState::holds_back),
-            flows: self.slots.any_armed() || self.outboxes.iter().any(OutboxState::is_busy),
+            flows: armed || self.outboxes.iter().any(OutboxState::is_busy),
+            open: armed || self.flows.any_open(),
             descriptors: self.domains.iter().all(|d| d.waits_on_descriptors),
         };
         let now = std::time::Instant::now();

@@ -79,6 +79,8 @@ impl Default for FabricOptions {
 pub struct IdlePolicy {
     /// Spins for this long after the last activity. Default 50 µs.
     pub spin: Duration,
+    /// The same while a flow is open or a slot is armed, so that more is to come. Default 50 µs.
+    pub open_spin: Duration,
     /// Where the provider has no descriptor to wait on, or one that tells nothing: the shortest sleep
     /// between two looks. Sleeps grow with the silence. Default 50 µs.
     pub first_sleep: Duration,
@@ -92,9 +94,22 @@ impl Default for IdlePolicy {
     fn default() -> Self {
         Self {
             spin: Duration::from_micros(50),
+            open_spin: Duration::from_micros(50),
             first_sleep: Duration::from_micros(50),
             busy_sleep: Duration::from_millis(1),
             idle_sleep: Duration::from_millis(20),
+        }
+    }
+}
+
+impl IdlePolicy {
+    /// For a thread with a core to itself: it spins while a flow is open or a slot is armed, until
+    /// nothing has moved for a second (a peer or an engine that hangs must not heat a core for ever).
+    #[must_use]
+    pub fn dedicated() -> Self {
+        Self {
+            open_spin: Duration::from_secs(1),
+            ..Self::default()
         }
     }
 }

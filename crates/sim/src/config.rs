@@ -59,6 +59,8 @@ pub struct Config {
     pub layers: u16,
     /// Tokens of a page.
     pub page_tokens: u16,
+    /// Whether the model has a context: one write more for each flow.
+    pub context: bool,
     /// Transfer slots of each decode shard.
     pub slots: u16,
     /// What may go wrong.
@@ -100,6 +102,7 @@ impl Config {
             at_once: true,
             layers: 1,
             page_tokens: 2,
+            context: false,
             slots: 1,
             budget: Budget::NONE,
             fault: None,
@@ -120,6 +123,8 @@ impl Config {
             dtype: KvDtype::F16,
             kind: KvKind::Heads,
             order: KvOrder::Together,
+            // As large as an entry.
+            context_bytes: if self.context { 2 } else { 0 },
         };
         let layout = WorkerLayout::tensor_parallel(geometry, pool.pages, pool.shards);
         Arc::new(layout.expect("shards divide the heads"))

@@ -1,4 +1,5 @@
-//! What lies in a shard's arena: for each token of each head and plane, whose bytes they are.
+//! What lies in a shard's arena: for each token of each head and plane, whose bytes they are; behind
+//! them the same of each page's context slot, which is as large as such an entry.
 
 use std::ops::Range;
 
@@ -18,6 +19,10 @@ pub(crate) struct Places {
     piece: u64,
     layer: u64,
     layers: u64,
+    /// The first context slot's entry, where there are any.
+    contexts: Option<u64>,
+    /// Where the arena ends.
+    end: u64,
 }
 
 impl Places {
@@ -29,7 +34,15 @@ impl Places {
             piece: arena.geometry().piece_bytes() as u64 / entry,
             layer: arena.layer_bytes() as u64 / entry,
             layers: arena.geometry().layers.into(),
+            contexts: (arena.geometry().context_bytes > 0)
+                .then(|| arena.context(PageIndex(0)) as u64 / entry),
+            end: arena.bytes() as u64 / entry,
         }
+    }
+
+    /// The entry of a page's context slot.
+    pub(crate) fn context(&self, page: PageIndex) -> Option<u64> {
+        Some(self.contexts? + u64::from(page.0))
     }
 
     /// The entries that a range of bytes covers.
@@ -38,8 +51,11 @@ impl Places {
     }
 
     /// Whose page an entry is in.
-    pub(crate) const fn page(&self, entry: u64) -> PageIndex {
-        PageIndex((entry % self.layer / self.piece) as u32)
+    pub(crate) fn page(&self, entry: u64) -> PageIndex {
+        match self.contexts.and_then(|first| entry.checked_sub(first)) {
+            Some(slot) => PageIndex(slot as u32),
+            None => PageIndex((entry % self.layer / self.piece) as u32),
+        }
     }
 
     /// All entries of a page.
@@ -52,7 +68,7 @@ impl Places {
 
 impl Memory {
     pub(crate) fn new(places: &Places) -> Self {
-        Self(vec![None; (places.layer * places.layers) as usize])
+        Self(vec![None; places.end as usize])
     }
 
     pub(crate) fn put(&mut self, entry: u64, whose: Option<Attempt>) {
@@ -68,5 +84,16 @@ impl Memory {
     ) -> Option<Option<Attempt>> {
         let mut found = places.of_page(page).map(|e| self.0[e as usize]);
         found.find(|found| *found != Some(whose))
+    }
+
+    /// What in a page's context slot, where it has one, is not `whose`.
+    pub(crate) fn other_context(
+        &self,
+        places: &Places,
+        page: PageIndex,
+        whose: Attempt,
+    ) -> Option<Option<Attempt>> {
+        let found = self.0[places.context(page)? as usize];
+        (found != Some(whose)).then_some(found)
     }
 }

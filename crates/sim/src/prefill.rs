@@ -293,7 +293,7 @@ pub(crate) fn pushes(
     };
     planner.step_planned(0, &[part]);
     let mut actions = VecDeque::new();
-    planner.progress(setup.config.layers.into(), |action| {
+    planner.progress(source.geometry().bumps(), |action| {
         actions.push_back(action)
     });
     actions

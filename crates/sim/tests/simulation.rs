@@ -26,6 +26,7 @@ fn large(requests: u8) -> Config {
         requests: (0..requests).map(plan).collect(),
         at_once: false,
         layers: 2,
+        context: true,
         slots: 4,
         budget: Budget {
             timeouts: 8,

@@ -36,6 +36,7 @@ impl From<&WorkerLayout> for proto::Geometry {
             pages: layout.pages(),
             kind: g.kind.as_str().into(),
             order: g.order.as_str().into(),
+            context_bytes: g.context_bytes,
             layer_names: layout.layers().to_vec(),
             shards: layout.shards().iter().map(shard).collect(),
         }
@@ -71,6 +72,7 @@ impl TryFrom<proto::Geometry> for WorkerLayout {
                 &[KvOrder::Together, KvOrder::Apart],
                 KvOrder::as_str,
             )?,
+            context_bytes: g.context_bytes,
         };
         let range = |name: &str, first: u32, count: u32| {
             let end = first.saturating_add(count);
@@ -151,6 +153,7 @@ mod tests {
             dtype: KvDtype::Bf16,
             kind: KvKind::Heads,
             order: KvOrder::Apart,
+            context_bytes: 96,
         };
         WorkerLayout::tensor_parallel(geometry, 9, 3).unwrap()
     }

@@ -25,10 +25,10 @@ pub mod proto {
 }
 
 /// What this build speaks. Both ends must be equal.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// What agents and engines in other processes speak.
-pub const ENGINE_PROTOCOL_VERSION: u32 = 1;
+pub const ENGINE_PROTOCOL_VERSION: u32 = 2;
 
 pub use channel::{Channel, ChannelError, Receiver, Sender};
 pub use endpoint::{ConnectError, Connection, ControlOptions, Endpoint};

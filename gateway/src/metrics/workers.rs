@@ -18,13 +18,17 @@ const IMMEDIATES: &str = "tandem_worker_immediates_total";
 const FENCES: &str = "tandem_worker_fences_total";
 const COMPUTE: &str = "tandem_worker_transfer_compute_microseconds_total";
 const EXPOSED: &str = "tandem_worker_transfer_exposed_microseconds_total";
+const PROMPT: &str = "tandem_worker_prompt_tokens_total";
+const CACHED: &str = "tandem_worker_cached_tokens_total";
+const GENERATED: &str = "tandem_worker_generated_tokens_total";
+const DRAFTED: &str = "tandem_worker_draft_tokens_total";
 
 const GAUGES: [(&str, &str); 3] = [
     (PAGES, "KV pages of each worker, by state."),
     (UP, "Whether the worker is in the pool."),
     (REQUESTS, "Requests in flight on the worker."),
 ];
-const COUNTERS: [(&str, &str); 7] = [
+const COUNTERS: [(&str, &str); 11] = [
     (
         TRANSFERS,
         "Transfers of the worker's prompts, by how they ended.",
@@ -43,6 +47,19 @@ const COUNTERS: [(&str, &str); 7] = [
     (
         EXPOSED,
         "Of completed transfers: from the last layer's end to the last write's completion.",
+    ),
+    (
+        PROMPT,
+        "Prompt tokens prefilled, those found in the cache included.",
+    ),
+    (
+        CACHED,
+        "Prompt tokens found in the worker's cache: not computed (prefill) or not transferred (decode).",
+    ),
+    (GENERATED, "Tokens generated."),
+    (
+        DRAFTED,
+        "Tokens that the model's draft head proposed, by whether the model chose them too.",
     ),
 ];
 
@@ -102,6 +119,14 @@ fn record(recorder: &PrometheusRecorder, seat: &Seat) {
     counter(FENCES, None, figures.fences);
     counter(COMPUTE, None, figures.compute_us);
     counter(EXPOSED, None, figures.exposed_us);
+    counter(PROMPT, None, figures.prompt_tokens);
+    counter(CACHED, None, figures.cached_tokens);
+    counter(GENERATED, None, figures.generated_tokens);
+    let rejected = figures
+        .proposed_tokens
+        .saturating_sub(figures.accepted_tokens);
+    counter(DRAFTED, Some("accepted"), figures.accepted_tokens);
+    counter(DRAFTED, Some("rejected"), rejected);
 }
 
 /// Pages by state.

@@ -60,6 +60,7 @@ fn geometry() -> proto::Geometry {
         dtype: KvDtype::F16,
         kind: KvKind::Heads,
         order: KvOrder::Together,
+        context_bytes: 0,
     };
     let layout = WorkerLayout::tensor_parallel(geometry, PAGES, 1).unwrap();
     proto::Geometry::from(&layout)

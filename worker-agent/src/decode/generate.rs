@@ -208,3 +208,6 @@ fn peer(peer: proto::Peer) -> Result<Prefill, Nonsense> {
         address,
     })
 }
+
+#[cfg(test)]
+mod fuzz;

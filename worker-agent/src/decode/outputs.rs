@@ -74,12 +74,16 @@ impl DecodeTask {
                     cached,
                 });
             }
-            Output::MakeReady { request, sequence } => {
+            Output::MakeReady {
+                request,
+                sequence,
+                context,
+            } => {
                 if let Some(held) = self.held.get_mut(&request) {
                     self.figures.transfers_completed += u64::from(held.dispatched.is_some());
                     held.started();
                 }
-                self.commands.send(Command::MakeReady { sequence });
+                self.commands.send(Command::MakeReady { sequence, context });
             }
             Output::CancelPrefill { request } => {
                 if let Some(held) = self.held.get(&request) {

@@ -275,3 +275,6 @@ fn differs(what: &str, ours: &str, theirs: &str) -> Result<(), Refusal> {
         "{what} is {ours} here and {theirs} there"
     )))
 }
+
+#[cfg(test)]
+mod fuzz;

@@ -267,7 +267,7 @@ async fn open_all(
 }
 
 impl AskedFlow {
-    fn push(&self, id: FlowId) -> PushFlow {
+    pub(super) fn push(&self, id: FlowId) -> PushFlow {
         PushFlow {
             id,
             flow: self.flow.clone(),

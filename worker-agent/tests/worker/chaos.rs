@@ -291,6 +291,7 @@ async fn no_page_ever_holds_a_byte_of_another_request() {
         "foreign or missing bytes"
     );
     assert!(count(&tally.answered) > transfers as usize / 4);
+    assert!(findings.contexts.load(Ordering::Relaxed) > checked / 2);
 }
 
 /// Transfers one after another, so that the stop comes in the middle of some. Whether the last one

@@ -8,9 +8,11 @@
 )]
 
 mod chaos;
+mod drafting;
 mod engines;
 mod fleet;
 mod liars;
+mod measure;
 mod pattern;
 mod prefixes;
 mod queues;

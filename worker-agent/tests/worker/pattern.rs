@@ -22,6 +22,8 @@ use tokio::sync::mpsc::Sender;
 pub(crate) const VOCABULARY: u32 = 1000;
 const LAYERS: u16 = 3;
 const CHUNK: usize = 40;
+/// Bytes of context.
+const CONTEXT: usize = 48;
 const LAYER_TIME: Duration = Duration::from_micros(100);
 
 /// What all engines of a test found.
@@ -31,6 +33,8 @@ pub(crate) struct Findings {
     pub(crate) wrong: AtomicU64,
     /// Prompts whose every entry was checked.
     pub(crate) checked: AtomicU64,
+    /// Contexts that were checked.
+    pub(crate) contexts: AtomicU64,
 }
 
 pub(crate) fn layout(ranks: u16, page_tokens: u16, pages: u32) -> Arc<WorkerLayout> {
@@ -42,6 +46,7 @@ pub(crate) fn layout(ranks: u16, page_tokens: u16, pages: u32) -> Arc<WorkerLayo
         dtype: KvDtype::F16,
         kind: KvKind::Heads,
         order: KvOrder::Together,
+        context_bytes: CONTEXT as u32,
     };
     Arc::new(WorkerLayout::tensor_parallel(geometry, pages, ranks).unwrap())
 }
@@ -120,6 +125,27 @@ impl Entries {
         });
     }
 
+    /// Calls `f` with every shard's slot for the context of these tokens: its memory, offset and bytes.
+    fn each_context(
+        &self,
+        (tokens, pages): (&[u32], &[PageIndex]),
+        mut f: impl FnMut(&HostMemory, usize, [u8; CONTEXT]),
+    ) {
+        let (Some(before), Some(hash)) = (tokens.len().checked_sub(1), chain(tokens).pop()) else {
+            return;
+        };
+        let page = pages[before / usize::from(self.layout.geometry().page_tokens)];
+        let bytes = [mix(hash, 0xc0de).to_le_bytes(); CONTEXT / 8];
+        for (shard, _) in (0u16..).zip(self.layout.shards()) {
+            let at = self.layout.arena(shard).context(page);
+            f(
+                &self.arenas[usize::from(shard)],
+                at,
+                *bytes.as_flattened().first_chunk().unwrap(),
+            );
+        }
+    }
+
     /// Entries of all layers that are not what they should be.
     fn wrong(&self, of: (&[u32], &[PageIndex]), tokens: usize) -> u64 {
         let mut wrong = 0;
@@ -189,6 +215,7 @@ pub(crate) fn host(socket: &Path, layout: &Arc<WorkerLayout>, findings: &Arc<Fin
             context_length: 4096,
             vocabulary: VOCABULARY,
             geometry: *layout.geometry(),
+            layers: Arc::clone(layout.layers()),
         },
         commands,
         progress,
@@ -277,11 +304,22 @@ impl Running {
                 };
                 self.decodes.insert(sequence, decode);
             }
-            Command::MakeReady { sequence } => {
+            Command::MakeReady { sequence, context } => {
                 if let Some(decode) = self.decodes.get_mut(&sequence) {
                     decode.ready = true;
                 }
                 self.check(sequence);
+                if context && let Some(d) = self.decodes.get(&sequence) {
+                    let before = &d.tokens[..d.tokens.len() - 1];
+                    self.entries
+                        .each_context((before, &d.pages), |memory, at, bytes| {
+                            let mut found = [0; CONTEXT];
+                            memory.read(at, &mut found);
+                            let wrong = u64::from(found != bytes);
+                            self.findings.wrong.fetch_add(wrong, Ordering::Relaxed);
+                            self.findings.contexts.fetch_add(1, Ordering::Relaxed);
+                        });
+                }
             }
             Command::Cancel { sequence } => {
                 let known = self.prefills.remove(&sequence).is_some()
@@ -333,6 +371,15 @@ impl Running {
             std::thread::sleep(until.saturating_duration_since(Instant::now()));
             self.progress.bump();
         }
+        for item in items.iter().filter(|i| i.last) {
+            let p = &self.prefills[&item.sequence];
+            let tokens = &p.tokens[..p.tokens.len() - 1];
+            self.entries
+                .each_context((tokens, &p.pages), |memory, at, bytes| {
+                    memory.write(at, &bytes);
+                });
+        }
+        self.progress.bump();
         for item in items {
             if item.last {
                 let sequence = item.sequence;

@@ -191,8 +191,11 @@ impl DecodeAgent {
                     held,
                 });
                 if prefilled == held {
-                    self.outputs
-                        .push_back(Output::MakeReady { request, sequence });
+                    self.outputs.push_back(Output::MakeReady {
+                        request,
+                        sequence,
+                        context: false,
+                    });
                 } else {
                     let sequence = self.new_sequence();
                     entry.prefill_here = Some(sequence);
@@ -359,6 +362,7 @@ impl DecodeAgent {
                     self.outputs.push_back(Output::MakeReady {
                         request: id,
                         sequence,
+                        context: true,
                     });
                 }
             }

@@ -20,6 +20,7 @@ const GEOMETRY: KvGeometry = KvGeometry {
     dtype: KvDtype::F16,
     kind: KvKind::Heads,
     order: KvOrder::Together,
+    context_bytes: 0,
 };
 
 fn layout(page_tokens: u16, ranks: u16) -> Arc<WorkerLayout> {
@@ -464,9 +465,12 @@ fn a_prompt_that_is_held_whole_needs_no_prefill_at_all() {
     assert!(
         matches!(
             out[1..],
-            [Output::Reserved { held: 8, .. }, Output::MakeReady { .. }]
+            [
+                Output::Reserved { held: 8, .. },
+                Output::MakeReady { context: false, .. }
+            ]
         ),
-        "{out:?}"
+        "its context is nowhere: {out:?}"
     );
 }
 

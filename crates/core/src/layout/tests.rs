@@ -9,6 +9,7 @@ const G: KvGeometry = KvGeometry {
     dtype: KvDtype::F16,
     kind: KvKind::Heads,
     order: KvOrder::Together,
+    context_bytes: 0,
 };
 
 fn heads(ranks: u16) -> Vec<Range<u16>> {
@@ -104,6 +105,12 @@ fn a_mismatch_names_the_property_and_both_values() {
         text(other),
         "KV geometry differs: layers is 4 here and 5 there"
     );
+    other = G;
+    other.context_bytes = 8;
+    assert_eq!(
+        text(other),
+        "KV geometry differs: context_bytes is 0 here and 8 there"
+    );
     other = KvGeometry {
         kind: KvKind::Latent,
         kv_heads: 1,
@@ -113,6 +120,30 @@ fn a_mismatch_names_the_property_and_both_values() {
         text(other),
         "KV geometry differs: the kind of KV entries is heads here and latent there"
     );
+}
+
+#[test]
+fn a_cache_that_no_machine_could_address_is_refused() {
+    let huge = KvGeometry {
+        layers: 1024,
+        kv_heads: u16::MAX,
+        head_dim: u16::MAX,
+        ..G
+    };
+    let names = layer_names(1024);
+    let shard = Shard {
+        data_rank: 0,
+        layers: 0..1024,
+        heads: 0..u16::MAX,
+    };
+    let error = WorkerLayout::new(huge, names, u32::MAX, vec![shard]).unwrap_err();
+    assert!(error.0.contains("are too many bytes"), "{error}");
+    let context = KvGeometry {
+        context_bytes: u32::MAX,
+        ..G
+    };
+    let error = WorkerLayout::tensor_parallel(context, 4, 1).unwrap_err();
+    assert_eq!(error.0, "4294967295 bytes of context; 16777216 at most");
 }
 
 #[test]

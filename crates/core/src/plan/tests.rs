@@ -29,6 +29,7 @@ const G: KvGeometry = KvGeometry {
     dtype: KvDtype::F16,
     kind: KvKind::Heads,
     order: KvOrder::Together,
+    context_bytes: 0,
 };
 
 fn indices(pages: &[u32]) -> Vec<PageIndex> {
@@ -73,7 +74,12 @@ fn a_write_stays_below_the_limit_but_holds_a_piece() {
 }
 
 /// One way to cut and page a model of `layers` layers and `heads` heads.
-fn cut(kind: KvKind, layers: u16, heads: u16) -> impl Strategy<Value = WorkerLayout> {
+fn cut(
+    kind: KvKind,
+    layers: u16,
+    heads: u16,
+    context_bytes: u32,
+) -> impl Strategy<Value = WorkerLayout> {
     let ranks: Vec<u16> = (1..=8)
         .filter(|r| heads.is_multiple_of(*r) || r.is_multiple_of(heads))
         .collect();
@@ -98,6 +104,7 @@ fn cut(kind: KvKind, layers: u16, heads: u16) -> impl Strategy<Value = WorkerLay
                 } else {
                     KvOrder::Together
                 },
+                context_bytes,
             };
             let flat = WorkerLayout::tensor_parallel(geometry, 40, ranks).unwrap();
             let stages = [0..stage, stage..layers];
@@ -128,9 +135,15 @@ fn pairing() -> impl Strategy<Value = (WorkerLayout, WorkerLayout)> {
         (KvKind::Heads, 4),
         (KvKind::Heads, 8),
     ];
-    (proptest::sample::select(models), 1..4u16).prop_flat_map(|((kind, heads), layers)| {
-        (cut(kind, layers, heads), cut(kind, layers, heads))
-    })
+    let contexts = proptest::sample::select(vec![0u32, 6, 64]);
+    (proptest::sample::select(models), 1..4u16, contexts).prop_flat_map(
+        |((kind, heads), layers, context)| {
+            (
+                cut(kind, layers, heads, context),
+                cut(kind, layers, heads, context),
+            )
+        },
+    )
 }
 
 /// What the model's cache holds: two bytes that tell each number of it apart.
@@ -195,11 +208,34 @@ fn pages(count: usize, seed: u64) -> Vec<PageIndex> {
     indices(&all[..count])
 }
 
+/// Every byte of a context.
+const CONTEXT: u8 = 0xc7;
+
+/// Where a shard has the context of a request.
+fn context_of(layout: &WorkerLayout, shard: u16, pages: &[PageIndex]) -> Range<usize> {
+    let arena = layout.arena(shard);
+    let start = arena.context(*pages.last().unwrap());
+    start..start + arena.geometry().context_bytes as usize
+}
+
 struct Moved {
     arenas: Vec<Vec<u8>>,
     pieces: Vec<u64>,
     written_twice: bool,
     flows: Vec<Flow>,
+}
+
+impl Moved {
+    /// Carries a write from a source's bytes into a target shard.
+    fn carry(&mut self, from: &[u8], target: usize, write: PlannedWrite) {
+        let range = |at: u64| at as usize..at as usize + write.bytes as usize;
+        let into = &mut self.arenas[target][range(write.target)];
+        self.written_twice |= into.iter().any(|b| *b != 0);
+        let out = &from[range(write.source)];
+        // Marks even a byte that is 0 as written.
+        into.iter_mut().zip(out).for_each(|(i, o)| *i = (*o).max(1));
+        self.pieces[target] += u64::from(write.pieces);
+    }
 }
 
 /// Executes the plan on byte arrays, in steps that end at `ends`.
@@ -221,6 +257,7 @@ fn execute(
         each_number(source, shard, from, 0..held, |at, number| {
             bytes[at..at + 2].copy_from_slice(&number);
         });
+        bytes[context_of(source, shard, from)].fill(CONTEXT);
         filled.push(bytes);
     }
     let mut moved = Moved {
@@ -241,6 +278,12 @@ fn execute(
             from: 0,
             head: flow.heads.start - first,
         };
+        let out = &filled[usize::from(flow.source)];
+        let into = usize::from(flow.target);
+        if flow.context && !steps.is_empty() {
+            let last = |pages: &[PageIndex]| *pages.last().unwrap();
+            moved.carry(out, into, context((&sa, last(from)), (&ta, last(to))));
+        }
         for tokens in steps {
             let writes = templates(
                 side(&sa, from, part(source, flow.source)),
@@ -254,15 +297,14 @@ fn execute(
                     continue;
                 };
                 for w in &writes {
-                    let s = w.source as usize + usize::from(ls) * sa.layer_bytes();
-                    let t = w.target as usize + usize::from(lt) * ta.layer_bytes();
-                    let into = &mut moved.arenas[usize::from(flow.target)];
-                    let into = &mut into[t..t + w.bytes as usize];
-                    moved.written_twice |= into.iter().any(|b| *b != 0);
-                    let out = &filled[usize::from(flow.source)][s..s + w.bytes as usize];
-                    // Marks even a byte that is 0 as written.
-                    into.iter_mut().zip(out).for_each(|(i, o)| *i = (*o).max(1));
-                    moved.pieces[usize::from(flow.target)] += u64::from(w.pieces);
+                    let s = w.source + u64::from(ls) * sa.layer_bytes() as u64;
+                    let t = w.target + u64::from(lt) * ta.layer_bytes() as u64;
+                    let write = PlannedWrite {
+                        source: s,
+                        target: t,
+                        ..*w
+                    };
+                    moved.carry(out, into, write);
                 }
             }
         }
@@ -310,6 +352,9 @@ proptest! {
                 each_number(&target, shard, &to, travels.clone(), |at, number| {
                     wanted[at..at + 2].copy_from_slice(&number.map(|b| b.max(1)));
                 });
+                if target.wants_context(shard) && !travels.is_empty() {
+                    wanted[context_of(&target, shard, &to)].fill(CONTEXT);
+                }
                 pieces = expected(&target, shard, &travels, grain);
             }
             prop_assert_eq!(&moved.arenas[usize::from(shard)], &wanted, "shard {}", shard);

@@ -18,6 +18,7 @@ fn agent() -> PrefillAgent {
         dtype: KvDtype::F16,
         kind: KvKind::Heads,
         order: KvOrder::Together,
+        context_bytes: 0,
     };
     PrefillAgent::new(PrefillLimits {
         layout: Arc::new(WorkerLayout::tensor_parallel(geometry, PAGES, 2).unwrap()),

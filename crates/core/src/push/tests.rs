@@ -12,6 +12,7 @@ const G: KvGeometry = KvGeometry {
     dtype: KvDtype::F16,
     kind: KvKind::Heads,
     order: KvOrder::Together,
+    context_bytes: 0,
 };
 const T: TransferId = TransferId(1);
 const S: SequenceId = SequenceId(2);
@@ -19,6 +20,16 @@ const S: SequenceId = SequenceId(2);
 fn layout(page_tokens: u16, ranks: u16) -> WorkerLayout {
     let geometry = KvGeometry { page_tokens, ..G };
     WorkerLayout::tensor_parallel(geometry, 64, ranks).unwrap()
+}
+
+/// The same model with a context of `bytes`.
+fn with_context(layout: &WorkerLayout, bytes: u32) -> WorkerLayout {
+    let geometry = KvGeometry {
+        context_bytes: bytes,
+        ..*layout.geometry()
+    };
+    let (names, shards) = (layout.layers().clone(), layout.shards().to_vec());
+    WorkerLayout::new(geometry, names, layout.pages(), shards).unwrap()
 }
 
 fn planner() -> PushPlanner {
@@ -95,6 +106,45 @@ fn a_layer_goes_out_when_the_counter_has_passed_it_and_not_before() {
     let sealed = PushAction::Sealed { transfer: T };
     assert_eq!(last[last.len() - 3..], [seal(10, 0), seal(11, 1), sealed]);
     assert!(!p.is_busy());
+}
+
+#[test]
+fn the_context_goes_out_last_in_the_last_step_once_the_counter_has_passed_it() {
+    let (source, target) = (
+        with_context(&layout(4, 2), 12),
+        with_context(&layout(8, 1), 12),
+    );
+    let mut p = PushPlanner::new(source.clone(), 1 << 20, 0);
+    let mut pushed = push(T, S, 0, 8);
+    let flows = flows((&source, 0), (&target, 0), 1).unwrap();
+    for (of, flow) in pushed.flows.iter_mut().zip(flows) {
+        (of.flow, of.target) = (flow, target.arena(0));
+    }
+    let (from, to) = (pushed.source_pages[1], pushed.target_pages[0]);
+    p.start(pushed);
+    // Six bumps a step.
+    p.step_planned(0, &[part(S, 4, false)]);
+    assert_eq!(pieces(&run(&mut p, 6), T), 20, "no context yet");
+    p.step_planned(6, &[part(S, 8, true)]);
+    assert_eq!(pieces(&run(&mut p, 11), T), 20);
+    assert!(p.is_busy());
+    let last = run(&mut p, 12);
+    let write = PlannedWrite {
+        source: source.arena(0).context(from) as u64,
+        target: target.arena(0).context(to) as u64,
+        bytes: 12,
+        pieces: 1,
+    };
+    let context = PushAction::Write {
+        flow: FlowId(10),
+        source: 0,
+        write,
+        immediate: Immediate::new(SlotKey::new(3, 1), 1),
+    };
+    assert_eq!(last[0], context);
+    assert_eq!(pieces(&last, T), 1);
+    let both = expected(&target, 0, &travelling(0, 8, 4), 4);
+    assert_eq!(both, 41);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use tandem_core::layout::WorkerLayout;
 use tandem_core::{PageIndex, SequenceId};
 use tandem_text::{AnswerText, TextModel};
 
+use super::drafting::Drafting;
 use crate::{FinishReason, Sampling, StopConditions};
 
 /// Why a command was not carried out.
@@ -108,6 +109,8 @@ pub(super) struct PrefillSequence {
     pub(super) pages: Arc<[PageIndex]>,
     /// Tokens whose KV entries are computed.
     pub(super) done: usize,
+    /// For a draft head: the hidden state of the last of them, where it is known.
+    pub(super) carried: Option<Vec<f32>>,
 }
 
 impl PrefillSequence {
@@ -128,6 +131,7 @@ impl PrefillSequence {
             tokens,
             pages,
             done: cached as usize,
+            carried: None,
         })
     }
 
@@ -144,6 +148,8 @@ pub(super) struct DecodeSequence {
     pub(super) pages: Arc<[PageIndex]>,
     pub(super) sampling: Sampling,
     pub(super) ready: bool,
+    /// What a draft head needs, once the sequence is ready and where there is one.
+    pub(super) drafting: Option<Drafting>,
     stop: StopConditions,
     generated: u32,
     answer: AnswerText,
@@ -201,6 +207,7 @@ impl DecodeSequence {
             pages,
             sampling,
             ready,
+            drafting: None,
             stop,
             generated,
             answer,
@@ -216,6 +223,14 @@ impl DecodeSequence {
     /// How many tokens were generated before.
     pub(super) fn generated(&self) -> u32 {
         self.generated
+    }
+
+    /// Tokens that can be of use behind the next one: the answer's, and those that there is room for.
+    pub(super) fn may_propose(&self, limits: &Limits) -> usize {
+        let wanted = self.stop.max_tokens - self.generated - 1;
+        let room = limits.room(&self.pages).min(limits.context as usize);
+        let after = room.saturating_sub(1 + self.position());
+        after.min(wanted as usize)
     }
 
     /// Where the answer was complete before it came here: why, and what text was held back.

@@ -19,26 +19,28 @@ struct Closed;
 
 /// All the thread owns.
 pub(super) struct Steps {
-    model: EmbeddedModel,
-    options: EngineOptions,
-    limits: Limits,
-    pool: ThreadPool,
+    pub(super) model: EmbeddedModel,
+    pub(super) options: EngineOptions,
+    pub(super) limits: Limits,
+    pub(super) pool: ThreadPool,
     progress: Arc<Progress>,
     watch: Box<dyn StepWatch>,
     events: Sender<Event>,
-    forward: Forward,
+    pub(super) forward: Forward,
+    /// The draft head's working memory.
+    pub(super) draft: Forward,
     /// In the order they came.
-    prefills: VecDeque<PrefillSequence>,
+    pub(super) prefills: VecDeque<PrefillSequence>,
     /// Those that wait longest for a step come first.
-    decodes: Vec<DecodeSequence>,
+    pub(super) decodes: Vec<DecodeSequence>,
 }
 
 /// What one step runs.
-struct Plan {
+pub(super) struct Plan {
     /// Index in `decodes`.
-    decodes: Vec<usize>,
+    pub(super) decodes: Vec<usize>,
     /// The first of `prefills`, with the end of each one's chunk.
-    prefills: Vec<usize>,
+    pub(super) prefills: Vec<usize>,
 }
 
 impl Steps {
@@ -65,6 +67,7 @@ impl Steps {
             watch,
             events,
             forward: Forward::default(),
+            draft: Forward::default(),
             prefills: VecDeque::new(),
             decodes: Vec::new(),
         }
@@ -138,7 +141,9 @@ impl Steps {
                     new.map(|new| self.decodes.push(new)).map(|()| None),
                 )
             }
-            Command::MakeReady { sequence } => (sequence, self.make_ready(sequence)),
+            Command::MakeReady { sequence, context } => {
+                (sequence, self.make_ready(sequence, context))
+            }
             Command::Cancel { sequence } => {
                 let cancelled = self
                     .remove(sequence)
@@ -183,13 +188,18 @@ impl Steps {
         None
     }
 
-    fn make_ready(&mut self, sequence: SequenceId) -> Result<Option<Event>, Refusal> {
+    fn make_ready(
+        &mut self,
+        sequence: SequenceId,
+        context: bool,
+    ) -> Result<Option<Event>, Refusal> {
         let found = self.decodes.iter().position(|d| d.id == sequence);
         let index = found.ok_or(Refusal::Unknown)?;
         if self.decodes[index].ready {
             return Err(Refusal::NotWaiting);
         }
         self.decodes[index].ready = true;
+        self.decodes[index].drafting = self.begin_drafting(index, context);
         Ok(self.decodes[index].take_complete().map(|(reason, text)| {
             self.decodes.remove(index);
             Event::Finished {
@@ -228,6 +238,7 @@ impl Steps {
             return Ok(());
         }
         self.announce(&plan);
+        self.propose(&plan);
         self.compute(&plan);
         self.end_prefills(&plan)?;
         self.end_decodes(&plan)
@@ -250,29 +261,30 @@ impl Steps {
         });
     }
 
-    /// Runs the model; the decode sequences' logits stay in `forward`, in the plan's order.
+    /// Runs the model; the decode sequences' logits stay in `forward`, in the plan's order: of each
+    /// one's last token, then of those that were proposed behind it.
     fn compute(&mut self, plan: &Plan) {
-        let decodes = plan.decodes.iter().map(|index| {
-            let sequence = &self.decodes[*index];
-            let first = sequence.position();
-            let tokens = &sequence.tokens[first..];
+        let decodes = plan.decodes.iter().map(|index| &self.decodes[*index]);
+        let runs: Vec<Vec<u32>> = decodes.clone().map(DecodeSequence::run).collect();
+        let decodes = decodes.zip(&runs).map(|(sequence, tokens)| SpanInput {
+            pages: &sequence.pages,
+            first: sequence.position(),
+            tokens,
+            stored: 0,
+            logits: tokens.len(),
+        });
+        let prefills = self.prefills.iter().zip(&plan.prefills);
+        let prefills = prefills.map(|(sequence, end)| {
+            let stored = self.rerun(sequence);
+            let first = sequence.done - stored;
             SpanInput {
                 pages: &sequence.pages,
                 first,
-                tokens,
-                logits: true,
+                tokens: &sequence.tokens[first..*end],
+                stored,
+                logits: 0,
             }
         });
-        let prefills = self
-            .prefills
-            .iter()
-            .zip(&plan.prefills)
-            .map(|(sequence, end)| SpanInput {
-                pages: &sequence.pages,
-                first: sequence.done,
-                tokens: &sequence.tokens[sequence.done..*end],
-                logits: false,
-            });
         let inputs: Vec<SpanInput<'_>> = decodes.chain(prefills).collect();
         let arenas = &self.options.arenas;
         let counted = !plan.prefills.is_empty();
@@ -284,6 +296,12 @@ impl Steps {
                 }
             });
         });
+        let rows = runs.iter().map(Vec::len).sum();
+        if counted && self.draft_prefills(plan, rows) {
+            // The draft layer's entries, and the context.
+            self.progress.bump();
+            self.progress.bump();
+        }
     }
 
     fn end_prefills(&mut self, plan: &Plan) -> Result<(), Closed> {
@@ -306,41 +324,73 @@ impl Steps {
 
     fn end_decodes(&mut self, plan: &Plan) -> Result<(), Closed> {
         let mut ended = Vec::new();
-        for (row, index) in plan.decodes.iter().enumerate() {
-            let id = self.decodes[*index].id;
-            let Some(token) = self.sample(row, *index) else {
-                ended.push(id);
-                let message = "the model gave no finite logits".to_owned();
-                self.emit(Event::Failed {
-                    sequence: id,
-                    message,
-                })?;
-                continue;
-            };
-            let logprobs = self.logprobs(row, *index, token);
-            let end_tokens = self.options.text.end_tokens();
-            let grown = self.decodes[*index].grow(token, end_tokens, &self.limits);
-            self.emit(Event::Token {
-                sequence: id,
-                token,
-                text: grown.text,
-                logprobs,
-            })?;
-            if let Some((reason, text)) = grown.end {
-                ended.push(id);
-                self.emit(Event::Finished {
-                    sequence: id,
-                    text,
-                    reason,
-                })?;
+        let mut row = 0;
+        for index in &plan.decodes {
+            let proposed = self.decodes[*index].take_proposed();
+            if let Some(end) = self.grow(row, *index, &proposed)? {
+                ended.push((*index, end));
             }
+            row += 1 + proposed.len();
         }
+        self.finish_drafts(&ended);
+        for (_, end) in &ended {
+            self.emit(end.clone())?;
+        }
+        let ended: Vec<SequenceId> = ended.iter().map(|(i, _)| self.decodes[*i].id).collect();
         // Who was served goes to the back.
         if let Some(last) = plan.decodes.last() {
             self.decodes.rotate_left(last + 1);
         }
         self.decodes.retain(|d| !ended.contains(&d.id));
         Ok(())
+    }
+
+    /// Chooses a sequence's next token, and as many behind it as were proposed rightly. Its logits are
+    /// those from `row` on. What ends it, where it ends.
+    fn grow(
+        &mut self,
+        row: usize,
+        index: usize,
+        proposed: &[u32],
+    ) -> Result<Option<Event>, Closed> {
+        let sequence = self.decodes[index].id;
+        let (mut end, mut grown, mut accepted) = (None, 0, 0);
+        for guess in proposed.iter().map(Some).chain([None]) {
+            let Some(token) = self.sample(row + grown, index) else {
+                let message = "the model gave no finite logits".to_owned();
+                end = Some(Event::Failed { sequence, message });
+                break;
+            };
+            let logprobs = self.logprobs(row + grown, index, token);
+            let end_tokens = self.options.text.end_tokens();
+            let took = self.decodes[index].grow(token, end_tokens, &self.limits);
+            grown += 1;
+            self.emit(Event::Token {
+                sequence,
+                token,
+                text: took.text,
+                logprobs,
+            })?;
+            let right = guess == Some(&token);
+            accepted += u32::from(right);
+            end = took.end.map(|(reason, text)| Event::Finished {
+                sequence,
+                text,
+                reason,
+            });
+            if !right || end.is_some() {
+                break;
+            }
+        }
+        self.keep_contexts(row..row + grown, index);
+        if !proposed.is_empty() {
+            self.emit(Event::Verified {
+                sequence,
+                proposed: proposed.to_vec(),
+                accepted,
+            })?;
+        }
+        Ok(end)
     }
 
     fn sample(&self, row: usize, index: usize) -> Option<u32> {

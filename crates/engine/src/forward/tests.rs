@@ -100,7 +100,8 @@ fn compute(model: &EmbeddedModel, tokens: &[u32], way: Way) -> Outcome {
                 pages,
                 first,
                 tokens,
-                logits: true,
+                stored: 0,
+                logits: 1,
             });
         }
         let tokens = &tokens[first..stop];
@@ -108,7 +109,8 @@ fn compute(model: &EmbeddedModel, tokens: &[u32], way: Way) -> Outcome {
             pages: &pages,
             first,
             tokens,
-            logits: wanted,
+            stored: 0,
+            logits: usize::from(wanted),
         });
         let mut layers = 0;
         pool.install(|| forward.run(&model.inner, &arenas, &inputs, || layers += 1));

@@ -102,6 +102,7 @@ mod tests {
             dtype: KvDtype::F16,
             kind: KvKind::Heads,
             order,
+            context_bytes: 0,
         };
         let layout = WorkerLayout::tensor_parallel(geometry, 3, ranks).unwrap();
         Arenas::create("test", Arc::new(layout)).unwrap()

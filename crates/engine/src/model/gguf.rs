@@ -102,8 +102,12 @@ impl Gguf {
         }
         let embedding = self.content.tensor_infos.get(&name_of(Part::Embedding));
         let vocabulary = embedding.and_then(|info| info.shape.dims().first().copied());
+        // Blocks of draft heads are counted among the others, and come last.
+        let drafts = self.number("llama.nextn_predict_layers").unwrap_or(0);
+        let blocks = self.required("llama.block_count")?;
         let shape = LlamaShape {
-            layers: self.required("llama.block_count")?,
+            layers: blocks.saturating_sub(drafts),
+            drafts,
             hidden,
             feed_forward: self.required("llama.feed_forward_length")?,
             heads,
@@ -245,5 +249,11 @@ fn name_of(part: Part) -> String {
         Part::Gate(i) => format!("blk.{i}.ffn_gate.weight"),
         Part::Up(i) => format!("blk.{i}.ffn_up.weight"),
         Part::Down(i) => format!("blk.{i}.ffn_down.weight"),
+        Part::DraftTokenNorm(i) => format!("blk.{i}.nextn.enorm.weight"),
+        Part::DraftHiddenNorm(i) => format!("blk.{i}.nextn.hnorm.weight"),
+        Part::DraftProjection(i) => format!("blk.{i}.nextn.eh_proj.weight"),
+        Part::DraftNorm(i) => format!("blk.{i}.nextn.shared_head_norm.weight"),
+        Part::DraftEmbedding(i) => format!("blk.{i}.nextn.embed_tokens.weight"),
+        Part::DraftOutput(i) => format!("blk.{i}.nextn.shared_head_head.weight"),
     }
 }

@@ -26,6 +26,7 @@ struct Config {
     intermediate_size: usize,
     num_attention_heads: usize,
     num_key_value_heads: Option<usize>,
+    num_nextn_predict_layers: Option<usize>,
     head_dim: Option<usize>,
     vocab_size: usize,
     max_position_embeddings: usize,
@@ -104,6 +105,7 @@ impl Directory {
         let heads = config.num_attention_heads;
         let shape = LlamaShape {
             layers: config.num_hidden_layers,
+            drafts: config.num_nextn_predict_layers.unwrap_or(0),
             hidden: config.hidden_size,
             feed_forward: config.intermediate_size,
             heads,
@@ -244,6 +246,12 @@ fn name_of(part: Part) -> String {
         Part::Gate(i) => layer(i, "mlp.gate_proj"),
         Part::Up(i) => layer(i, "mlp.up_proj"),
         Part::Down(i) => layer(i, "mlp.down_proj"),
+        Part::DraftTokenNorm(i) => layer(i, "enorm"),
+        Part::DraftHiddenNorm(i) => layer(i, "hnorm"),
+        Part::DraftProjection(i) => layer(i, "eh_proj"),
+        Part::DraftNorm(i) => layer(i, "shared_head.norm"),
+        Part::DraftEmbedding(i) => layer(i, "embed_tokens"),
+        Part::DraftOutput(i) => layer(i, "shared_head.head"),
     }
 }
 

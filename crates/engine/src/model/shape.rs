@@ -1,6 +1,7 @@
 //! The numbers that make one Llama differ from another.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use tandem_core::geometry::{KvDtype, KvGeometry, KvKind, KvOrder};
 
@@ -11,7 +12,10 @@ use crate::kernel::{BLOCK, LANES};
 /// Hyperparameters of a Llama.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LlamaShape {
+    /// Transformer layers, without those of draft heads.
     pub(crate) layers: usize,
+    /// Draft heads behind them: none or one.
+    pub(crate) drafts: usize,
     pub(crate) hidden: usize,
     pub(crate) feed_forward: usize,
     pub(crate) heads: usize,
@@ -41,6 +45,10 @@ impl LlamaShape {
                 return Err(LoadError::malformed(path, format!("{name} is {size}")));
             }
         }
+        if self.drafts > 1 {
+            let what = format!("{} draft heads (at most one is)", self.drafts);
+            return Err(LoadError::unsupported(path, what));
+        }
         if !self.heads.is_multiple_of(self.kv_heads) {
             let what = format!(
                 "{} heads cannot share {} KV heads",
@@ -67,14 +75,22 @@ impl LlamaShape {
     pub(crate) fn geometry(&self, page_tokens: u16, dtype: KvDtype, order: KvOrder) -> KvGeometry {
         let small = |size: usize| u16::try_from(size).expect("checked when the model was loaded");
         KvGeometry {
-            layers: small(self.layers),
+            layers: small(self.layers + self.drafts),
             kv_heads: small(self.kv_heads),
             head_dim: small(self.head_dim),
             page_tokens,
             dtype,
             kind: KvKind::Heads,
             order,
+            context_bytes: (self.drafts * self.hidden * size_of::<f32>()) as u32,
         }
+    }
+
+    /// Names of the layers that have KV entries, in the order in which a step computes them.
+    pub(crate) fn layer_names(&self) -> Arc<[String]> {
+        let layers = (0..self.layers).map(|i| format!("layers.{i}"));
+        let drafts = (0..self.drafts).map(|i| format!("mtp.{i}"));
+        layers.chain(drafts).collect()
     }
 
     pub(crate) const fn attention_heads(&self) -> Heads {

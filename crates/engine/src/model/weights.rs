@@ -22,6 +22,12 @@ pub(crate) enum Part {
     Gate(usize),
     Up(usize),
     Down(usize),
+    DraftTokenNorm(usize),
+    DraftHiddenNorm(usize),
+    DraftProjection(usize),
+    DraftNorm(usize),
+    DraftEmbedding(usize),
+    DraftOutput(usize),
 }
 
 /// A tensor as a file holds it: rows of equal length.
@@ -117,6 +123,22 @@ pub(crate) struct Weights {
     pub(crate) output: Option<Matrix>,
     pub(crate) norm: Vec<f32>,
     pub(crate) layers: Vec<LayerWeights>,
+    pub(crate) draft: Option<DraftHead>,
+}
+
+/// What guesses the token after next (multi-token prediction): one transformer layer over a token and
+/// the hidden state of the one before it. Embedding and output matrix are the model's own.
+#[derive(Debug)]
+pub(crate) struct DraftHead {
+    /// Of the token's embedding.
+    pub(crate) token_norm: Vec<f32>,
+    /// Of the hidden state that the model's last layer gave for the token before.
+    pub(crate) hidden_norm: Vec<f32>,
+    /// From both, one behind the other, to a hidden state.
+    pub(crate) projection: Matrix,
+    pub(crate) layer: LayerWeights,
+    /// Before the output matrix.
+    pub(crate) norm: Vec<f32>,
 }
 
 /// One layer's weights.
@@ -150,12 +172,42 @@ impl Weights {
             layers: (0..shape.layers)
                 .map(|index| LayerWeights::load(shape, source, index))
                 .collect::<Result<_, _>>()?,
+            draft: match shape.drafts {
+                0 => None,
+                _ => Some(DraftHead::load(shape, source, shape.layers)?),
+            },
         })
     }
 
     /// The matrix that makes logits.
     pub(crate) fn output(&self) -> &Matrix {
         self.output.as_ref().unwrap_or(&self.embedding)
+    }
+}
+
+impl DraftHead {
+    /// The head whose tensors a file counts as those of layer `i`.
+    fn load(
+        shape: &LlamaShape,
+        source: &mut dyn TensorSource,
+        i: usize,
+    ) -> Result<Self, LoadError> {
+        let own = [Part::DraftEmbedding(i), Part::DraftOutput(i)];
+        if let Some(part) = own.into_iter().find(|part| source.has(*part)) {
+            return Err(LoadError::unsupported(
+                source.path(),
+                format!("a draft head with a {part:?} of its own"),
+            ));
+        }
+        let hidden = shape.hidden;
+        let projection = [(Part::DraftProjection(i), hidden)];
+        Ok(Self {
+            token_norm: vector(source, Part::DraftTokenNorm(i), hidden)?,
+            hidden_norm: vector(source, Part::DraftHiddenNorm(i), hidden)?,
+            projection: matrix(source, &projection, 2 * hidden)?,
+            layer: LayerWeights::load(shape, source, i)?,
+            norm: vector(source, Part::DraftNorm(i), hidden)?,
+        })
     }
 }
 

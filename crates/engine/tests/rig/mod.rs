@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc;
 
+use tandem_core::flow::flows;
 use tandem_core::layout::WorkerLayout;
+use tandem_core::plan::{Side, grain, templates, travelling};
 use tandem_core::{PageIndex, SequenceId};
 use tandem_engine::{
     Arenas, Command, EmbeddedEngine, EmbeddedModel, Engine, EngineOptions, Event, FinishReason,
@@ -45,6 +47,19 @@ pub(crate) fn stop_after(max_tokens: u32) -> StopConditions {
     }
 }
 
+pub(crate) fn prompt(seed: u32, tokens: usize) -> Vec<u32> {
+    (0..tokens as u32)
+        .map(|i| (i * i * 31 + seed * 17 + i) % 256)
+        .collect()
+}
+
+pub(crate) fn on(max_tokens: u32) -> StopConditions {
+    StopConditions {
+        ignore_eos: true,
+        ..stop_after(max_tokens)
+    }
+}
+
 pub(crate) struct Plans(mpsc::Sender<StepPlan>);
 
 impl StepWatch for Plans {
@@ -60,6 +75,8 @@ pub(crate) struct Answer {
     pub(crate) text: String,
     pub(crate) reason: Option<FinishReason>,
     pub(crate) logprobs: Vec<Vec<TokenLogprob>>,
+    /// What a draft head proposed, and how much of it was right.
+    pub(crate) verified: Vec<(Vec<u32>, u32)>,
 }
 
 pub(crate) struct Rig {
@@ -84,8 +101,19 @@ impl Rig {
         adjust: impl FnOnce(&mut EngineOptions),
     ) -> Self {
         let model = EmbeddedModel::load(path, model).unwrap();
+        Self::of(model, path, pages, ranks, adjust)
+    }
+
+    /// A loaded model, with the tokenizer of this file.
+    pub(crate) fn of(
+        model: EmbeddedModel,
+        path: &Path,
+        pages: u32,
+        ranks: u16,
+        adjust: impl FnOnce(&mut EngineOptions),
+    ) -> Self {
         let text = Arc::new(TextModel::load(path).unwrap());
-        let layout = WorkerLayout::tensor_parallel(model.geometry(), pages, ranks).unwrap();
+        let layout = model.layout(pages, ranks).unwrap();
         let arenas = Arenas::create("test", Arc::new(layout)).unwrap();
         let mut options = EngineOptions::new(arenas.clone(), text.clone());
         options.threads = 2;
@@ -161,7 +189,10 @@ impl Rig {
             sampling,
             stop,
         });
-        self.submit(Command::MakeReady { sequence });
+        self.submit(Command::MakeReady {
+            sequence,
+            context: true,
+        });
         sequence
     }
 
@@ -170,7 +201,10 @@ impl Rig {
         let mut answers: Vec<Answer> = ids.iter().map(|_| Answer::default()).collect();
         while answers.iter().any(|a| a.reason.is_none()) {
             let event = self.event();
-            let (Event::Token { sequence, .. } | Event::Finished { sequence, .. }) = event else {
+            let (Event::Token { sequence, .. }
+            | Event::Verified { sequence, .. }
+            | Event::Finished { sequence, .. }) = event
+            else {
                 panic!("{event:?}");
             };
             let answer = &mut answers[ids.iter().position(|id| *id == sequence).unwrap()];
@@ -190,6 +224,9 @@ impl Rig {
                     answer.text += &text;
                     answer.reason = Some(reason);
                 }
+                Event::Verified {
+                    proposed, accepted, ..
+                } => answer.verified.push((proposed, accepted)),
                 _ => unreachable!(),
             }
         }
@@ -208,5 +245,49 @@ impl Rig {
         self.prefill(tokens, pages.clone());
         let id = self.start(tokens, 0, pages, sampling, stop);
         self.answers(&[id]).remove(0)
+    }
+}
+
+/// What a transfer does: carries out the plan, from arenas to arenas.
+pub(crate) fn push(source: &Rig, from: &[PageIndex], target: &Rig, to: &[PageIndex]) {
+    let (sl, tl) = (source.arenas.layout(), target.arenas.layout());
+    let (sp, tp) = (sl.geometry().page_tokens, tl.geometry().page_tokens);
+    let room = |pages: &[PageIndex], tokens: u16| pages.len() as u32 * u32::from(tokens);
+    let tokens = travelling(0, room(from, sp).min(room(to, tp)), grain(sp, tp));
+    let first = |l: &WorkerLayout, s: u16| l.shards()[usize::from(s)].heads.start;
+    for flow in flows((sl, 0), (tl, 0), 5).unwrap() {
+        let (sa, ta) = (sl.arena(flow.source), tl.arena(flow.target));
+        let side = |arena, pages, first| Side {
+            arena,
+            pages,
+            from: 0,
+            head: flow.heads.start - first,
+        };
+        if flow.context {
+            let (from, to) = (from[from.len() - 1], to[to.len() - 1]);
+            let mut bytes = vec![0; sl.geometry().context_bytes as usize];
+            let memory = source.arenas.memory(usize::from(flow.source));
+            memory.read(sa.context(from), &mut bytes);
+            let memory = target.arenas.memory(usize::from(flow.target));
+            memory.write(ta.context(to), &bytes);
+        }
+        let writes = templates(
+            side(&sa, from, first(sl, flow.source)),
+            side(&ta, to, first(tl, flow.target)),
+            flow.heads.len() as u16,
+            tokens.clone(),
+            1 << 20,
+        );
+        for layer in 0..usize::from(sl.geometry().layers) {
+            for write in &writes {
+                let mut bytes = vec![0; write.bytes as usize];
+                let at = write.source as usize + layer * sa.layer_bytes();
+                let memory = source.arenas.memory(usize::from(flow.source));
+                memory.read(at, &mut bytes);
+                let at = write.target as usize + layer * ta.layer_bytes();
+                let memory = target.arenas.memory(usize::from(flow.target));
+                memory.write(at, &bytes);
+            }
+        }
     }
 }

@@ -11,7 +11,7 @@ use super::BenchError;
 use super::message::Word;
 
 /// Says what this is and which version of it.
-const GREETING: [u8; 12] = *b"tandembench2";
+const GREETING: [u8; 12] = *b"tandembench3";
 /// Bytes of a message, at most.
 const LONGEST: usize = 256 << 10;
 /// For the rest of a message whose beginning has come.

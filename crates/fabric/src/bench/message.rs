@@ -14,6 +14,11 @@ pub(super) enum Subject {
     Tcp,
     EngineLatency,
     BareLatency,
+    /// An inbox with one armed slot, for writes that another part of the program posts.
+    Target {
+        /// Pieces until the slot is full.
+        expected: u64,
+    },
 }
 
 /// One message.

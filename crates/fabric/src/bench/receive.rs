@@ -15,7 +15,7 @@ use super::message::{Invitation, Subject, Word};
 use super::patience::STUCK;
 use super::tcp::TcpReceiver;
 use super::workload::{Part, Workload};
-use super::{BenchError, latency};
+use super::{BenchError, latency, target};
 
 /// Between two measurements.
 const PAUSE: Duration = Duration::from_secs(120);
@@ -62,6 +62,9 @@ fn obey(meeting: &mut Meeting, nic_names: &[String]) -> Result<(), BenchError> {
             }
             (Subject::BareLatency, Some(back)) => {
                 latency::bare_answer(&case, &back, nic_names, meeting)?;
+            }
+            (Subject::Target { expected }, None) => {
+                target::answer(&case, expected, nic_names, meeting)?;
             }
             (Subject::Engine | Subject::Bare | Subject::Tcp, None) => {
                 throughput(&case, subject, verify, nic_names, meeting)?;

@@ -89,7 +89,9 @@ pub struct Microseconds {
 }
 
 impl Microseconds {
-    pub(super) fn of(mut seconds: Vec<f64>) -> Self {
+    /// Of these samples, in seconds; not a number where there are none.
+    #[must_use]
+    pub fn of(mut seconds: Vec<f64>) -> Self {
         seconds.sort_by(f64::total_cmp);
         let at = |part: usize| {
             let index = (seconds.len() * part / 100).min(seconds.len().saturating_sub(1));

@@ -18,6 +18,7 @@ use super::patience::STUCK;
 use super::plan::Plan;
 use super::receiver::{Process, Receiver};
 use super::report::{CaseResult, LatencyResult, Measured, Report, Round};
+use super::target::Target;
 use super::tcp::TcpSender;
 use super::workload::{Part, Workload};
 use super::{BenchError, latency};
@@ -122,6 +123,22 @@ impl Bench {
     ) -> Result<LatencyResult, BenchError> {
         let case = Case::new(provider, bytes, samples);
         latency::measure(&case, &self.nic_names, &mut self.meeting)
+    }
+
+    /// Has the receiver open an inbox for this case's provider, window and NICs, with memory of
+    /// [`Case::bytes`] (of [`super::ARENA`] at most) and one slot armed for `expected` pieces (over 0).
+    /// For measurements whose writes are posted elsewhere; [`Bench::counted`] ends it.
+    pub fn target(&mut self, case: &Case, expected: u64) -> Result<Target, BenchError> {
+        case.check()?;
+        let invitation = self.prepare(case, Subject::Target { expected }, false)?;
+        Target::of(&invitation, self.meeting.local()?)
+    }
+
+    /// Waits until the slot of the last [`Bench::target`] is full, at most half a minute; the receiver
+    /// then closes that inbox.
+    pub fn counted(&mut self) -> Result<(), BenchError> {
+        expect(self.meeting.hear(STUCK)?, &Word::Full)?;
+        self.meeting.say(&Word::Done)
     }
 
     /// Lets the receiver go.

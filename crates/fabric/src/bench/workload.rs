@@ -50,6 +50,7 @@ impl Workload {
             dtype: KvDtype::F16,
             kind: KvKind::Heads,
             order: KvOrder::Together,
+            context_bytes: 0,
         };
         let pages = case.arena_pages();
         let layout = WorkerLayout::tensor_parallel(geometry, pages, 1)

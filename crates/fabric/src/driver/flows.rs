@@ -80,6 +80,11 @@ impl Flows {
         true
     }
 
+    /// Whether any flow has not ended.
+    pub(crate) fn any_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
     /// Where a flow's writes go.
     pub(crate) fn outbox(&self, id: FlowId) -> Option<EndpointId> {
         self.open.get(&id).map(|t| t.outbox)

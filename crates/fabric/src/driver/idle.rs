@@ -28,6 +28,8 @@ pub(crate) struct Outstanding {
     pub(crate) retry: bool,
     /// Writes are in flight or awaited.
     pub(crate) flows: bool,
+    /// A flow is open or a slot is armed: writes may be on their way to the thread or to its inboxes.
+    pub(crate) open: bool,
     /// All endpoints can be waited for.
     pub(crate) descriptors: bool,
 }
@@ -78,7 +80,12 @@ impl Idle {
     /// Nothing happened: what to do.
     pub(crate) fn rest(&mut self, now: Instant, outstanding: Outstanding) -> Rest {
         let quiet = now.duration_since(*self.since.get_or_insert(now));
-        if quiet < self.policy.spin {
+        let spin = if outstanding.open {
+            self.policy.open_spin
+        } else {
+            self.policy.spin
+        };
+        if quiet < spin {
             return Rest::Spin;
         }
         if outstanding.descriptors && self.fruitless < FRUITLESS {
@@ -104,6 +111,7 @@ mod tests {
     const SOFTWARE: Outstanding = Outstanding {
         retry: false,
         flows: true,
+        open: true,
         descriptors: false,
     };
 
@@ -117,6 +125,28 @@ mod tests {
         assert_eq!(idle.rest(later, SOFTWARE), Rest::Sleep(policy.first_sleep));
         idle.active();
         assert_eq!(idle.rest(later, SOFTWARE), Rest::Spin);
+    }
+
+    #[test]
+    fn with_a_core_of_its_own_it_spins_while_flows_are_open_but_not_for_ever() {
+        let policy = IdlePolicy::dedicated();
+        let closed = Outstanding::default();
+        let open = Outstanding {
+            open: true,
+            ..closed
+        };
+        let start = Instant::now();
+        let mut idle = Idle::new(policy);
+        assert_eq!(idle.rest(start, open), Rest::Spin);
+        let layer = start + Duration::from_millis(100);
+        assert_eq!(idle.rest(layer, open), Rest::Spin);
+        assert!(matches!(idle.rest(layer, closed), Rest::Sleep(_)));
+        let hung = start + policy.open_spin;
+        assert!(matches!(idle.rest(hung, open), Rest::Sleep(_)));
+        // Without such a core an open flow changes nothing.
+        let mut shared = Idle::new(IdlePolicy::default());
+        assert_eq!(shared.rest(start, open), Rest::Spin);
+        assert!(matches!(shared.rest(layer, open), Rest::Sleep(_)));
     }
 
     #[test]

@@ -175,6 +175,13 @@ impl OutboxState {
         begun
     }
 
+    /// Posts what has just come, unless something older waits for the provider.
+    pub(crate) fn post_fresh(&mut self, books: &mut Books<'_>) {
+        if !self.queue.is_empty() && !self.is_blocked() {
+            self.post(books);
+        }
+    }
+
     /// Reads completions, then posts. Returns whether anything happened.
     pub(crate) fn turn(
         &mut self,

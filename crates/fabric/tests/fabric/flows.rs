@@ -1,7 +1,11 @@
 //! What a flow promises.
 
+use std::time::Duration;
+
 use tandem_core::FlowId;
-use tandem_fabric::{ArmError, FabricError, Immediate, RegionKey, RemoteRegion};
+use tandem_fabric::{
+    ArmError, FabricError, FabricOptions, IdlePolicy, Immediate, RegionKey, RemoteRegion,
+};
 
 use crate::pair::{Pair, options, pattern, post, same_place, until};
 
@@ -15,6 +19,7 @@ crate::on_every_provider_and_rxm!(
     too_many_pieces_are_reported_once,
     a_write_of_no_bytes_is_refused,
     queues_push_back_and_lose_nothing,
+    a_thread_with_a_core_to_itself_waits_for_nothing_while_a_flow_is_open,
 );
 
 async fn every_byte_is_there_when_the_count_is_full(provider: &str) {
@@ -255,4 +260,25 @@ async fn queues_push_back_and_lose_nothing(provider: &str) {
     );
     let twice = pair.from.fabric.arm(pair.inbox.endpoint, 0).await;
     assert_eq!(twice, Err(ArmError::Nothing));
+}
+
+async fn a_thread_with_a_core_to_itself_waits_for_nothing_while_a_flow_is_open(provider: &str) {
+    let idle = IdlePolicy {
+        // However long this machine forgets the thread.
+        open_spin: Duration::from_secs(3600),
+        ..IdlePolicy::dedicated()
+    };
+    let with = FabricOptions {
+        idle,
+        ..options(provider)
+    };
+    let mut pair = Pair::with(with, 4096).await;
+    let flow = pair.flow(1).await;
+    let waits = || pair.from.fabric.stats().waits.get();
+    let before = waits();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(waits(), before);
+    pair.from.fabric.seal(flow).await.unwrap();
+    pair.from.flow_ended().await;
+    until(|| pair.from.fabric.stats().waits.get() > before).await;
 }

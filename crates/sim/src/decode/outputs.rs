@@ -178,7 +178,7 @@ impl World {
         self.streams.insert(attempt, Arc::new(Stream::new(order)));
     }
 
-    /// I1: every byte of the prompt's pages is there, and is this request's.
+    /// I1: every byte of the prompt's pages and context is there, and is this request's.
     fn make_ready(&mut self, setup: &Setup, d: usize, sequence: SequenceId) {
         let worker = self.decode(d);
         let Some(entry) = worker.sequences.get_mut(&sequence) else {
@@ -187,14 +187,21 @@ impl World {
         entry.ready = true;
         let attempt = entry.attempt;
         let tokens = setup.config.plan(attempt.request).tokens as usize - 1;
-        let prompt = entry.pages[..setup.pages_for(tokens)].iter();
+        let prompt = &entry.pages[..setup.pages_for(tokens)];
         let shards = || worker.shards.iter().zip(&setup.decode_places);
         let missing = prompt
+            .iter()
             .flat_map(|page| shards().map(move |(shard, places)| (page, shard, places)))
             .find_map(|(page, shard, places)| {
                 let found = shard.memory.other(places, *page, attempt)?;
                 Some((*page, found))
             });
+        let no_context = prompt.last().and_then(|page| {
+            let found =
+                shards().find_map(|(s, places)| s.memory.other_context(places, *page, attempt));
+            Some((*page, found?))
+        });
+        let missing = missing.or(no_context);
         if let Some((page, found)) = missing {
             self.wrong = Some(Violation::EarlyDecode {
                 attempt,

@@ -2,7 +2,7 @@
 
 use tandem_sim::{Budget, Config, LateReads};
 
-use super::{is_clean, is_long, layered, sharded, with};
+use super::{contextual, is_clean, is_long, layered, sharded, with};
 
 type Mishaps = fn(&mut Budget);
 
@@ -54,6 +54,11 @@ fn two_requests_survive_any_one_mishap() {
 #[test]
 fn two_writes_of_a_flow_survive_any_one_mishap() {
     survives_each("two layers", &layered(1));
+}
+
+#[test]
+fn a_context_behind_the_pages_survives_any_one_mishap() {
+    survives_each("a context", &contextual(1));
 }
 
 #[test]

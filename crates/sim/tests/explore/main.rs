@@ -87,6 +87,14 @@ fn layered(requests: u8) -> Config {
     }
 }
 
+/// A context behind the layer.
+fn contextual(requests: u8) -> Config {
+    Config {
+        context: true,
+        ..Config::small(requests)
+    }
+}
+
 fn is_long() -> bool {
     std::env::var_os("TANDEM_LONG").is_some()
 }

@@ -83,7 +83,7 @@ fn damage() -> impl Strategy<Value = Damage> {
 }
 
 /// Everything in a folder, links not followed.
-fn all(folder: &Path, found: &mut Vec<PathBuf>) {
+pub(crate) fn all(folder: &Path, found: &mut Vec<PathBuf>) {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     let mut entries: Vec<_> = entries
         .map(|entry| (entry.path(), entry.file_type().unwrap()))
@@ -120,7 +120,7 @@ fn inflict(path: &Path, damage: &Damage) {
 }
 
 /// A machine that can be placed, or an error that can be shown.
-fn check_answer(tree: &MadeTree) -> Result<(), TestCaseError> {
+pub(crate) fn check_answer(tree: &MadeTree) -> Result<(), TestCaseError> {
     match Machine::read(tree.root()) {
         Ok(machine) => {
             let topology = Topology::of(&machine, &DeviceMap::default());

@@ -12,6 +12,7 @@ mod broken;
 mod damaged;
 mod every_machine;
 mod explicit;
+mod fuzz;
 mod made_tree;
 mod odd_machines;
 mod random_machine;

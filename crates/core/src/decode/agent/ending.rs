@@ -22,6 +22,7 @@ impl DecodeAgent {
                 self.outputs.push_back(Output::MakeReady {
                     request: id,
                     sequence,
+                    context: true,
                 });
             }
             _ => self.settle(id),

@@ -86,7 +86,9 @@ impl World {
                 };
                 self.writers.insert(request, writing);
             }
-            Output::MakeReady { sequence, request } => {
+            Output::MakeReady {
+                sequence, request, ..
+            } => {
                 assert!(!self.writers.contains_key(&request), "I1: no early decode");
                 self.engine
                     .get_mut(&sequence)
