@@ -92,8 +92,8 @@ fn options(config: &FabricConfig, shard: usize, place: &Place) -> FabricOptions 
         own if !named && !own.is_empty() => own.iter().cloned().map(Some).collect(),
         _ => config.nics.clone(),
     };
-    let lanes = nics.len().max(4);
     FabricOptions {
+        library: config.library.clone(),
         provider: config.provider.clone(),
         require_rdma: config.require_rdma,
         nics,
@@ -104,7 +104,7 @@ fn options(config: &FabricConfig, shard: usize, place: &Place) -> FabricOptions 
             _ => IdlePolicy::default(),
         },
         in_flight_writes: config.in_flight_writes as u32,
-        completion_entries: (config.in_flight_writes * 4 * lanes).max(1024),
+        completion_entries: config.completion_entries,
         disorder: config.disorder.map(|seed| seed.wrapping_add(shard as u64)),
         ..FabricOptions::default()
     }

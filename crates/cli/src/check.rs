@@ -200,13 +200,20 @@ fn worker_table(worker: &WorkerConfig) -> String {
 }
 
 fn fabric_table(fabric: &FabricConfig) -> String {
+    let library = fabric.library.as_ref().map(|p| quoted(p.display()));
     Table::new("fabric")
+        .unless_absent("library", library, "TANDEM_LIBFABRIC, or libfabric.so.1")
         .text("provider", &fabric.provider)
         .raw("require_rdma", fabric.require_rdma)
         .text("bind", fabric.bind)
         .raw("nics", nics(&fabric.nics))
         .unless_absent("cpu", fabric.cpu, "any")
         .raw("in_flight_writes", fabric.in_flight_writes)
+        .unless_absent(
+            "completion_entries",
+            fabric.completion_entries,
+            "65536 on hardware; software's grow",
+        )
         .text("max_write_bytes", format_bytes(fabric.max_write_bytes))
         .unless_absent("disorder", fabric.disorder, "none; for tests")
         .done()
@@ -285,7 +292,7 @@ mod tests {
                     [identity]\nname = \"n\"\n[log]\nformat = \"json\"\n\
                     [worker]\nid = \"w\"\nrole = \"both\"\nlisten = \"127.0.0.1:0\"\nmodel = \"m\"\n\
                     kv_pages = 3\nthreads = 1\n\
-                    [fabric]\ncpu = 1\nmax_write_bytes = 8192\n";
+                    [fabric]\nlibrary = \"l.so\"\ncpu = 1\ncompletion_entries = 70\nmax_write_bytes = 8192\n";
         let config = Config::parse(text, Path::new("/etc/t.toml")).unwrap();
         let again = Summary(&config).to_string();
         let again = Config::parse(&again, Path::new("/etc/t.toml")).expect(&again);

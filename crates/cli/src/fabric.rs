@@ -1,7 +1,9 @@
 //! `tandem fabric`: what libfabric offers here, and how fast it and the engine are.
 
+use std::ffi::OsString;
 use std::fmt::{self, Display, Formatter};
 use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -14,6 +16,10 @@ use crate::failure::Failure;
 /// Command line of `tandem fabric`.
 #[derive(Args)]
 pub(crate) struct FabricArgs {
+    /// The file to load libfabric from, as `[fabric] library` [default: $TANDEM_LIBFABRIC, or
+    /// libfabric.so.1]
+    #[arg(long, value_name = "FILE", global = true)]
+    library: Option<PathBuf>,
     #[command(subcommand)]
     command: FabricCommand,
 }
@@ -67,11 +73,14 @@ struct BenchArgs {
 
 /// Does it.
 pub(crate) fn run(args: FabricArgs) -> Result<(), Failure> {
+    let library = args.library.as_deref();
+    // All that follows uses it.
+    tandem_fabric::load(library).map_err(Failure::mendable)?;
     match args.command {
         FabricCommand::Info { json } => info(json),
         FabricCommand::Bench(args) => match &args.listen {
             Some(address) => listen(address),
-            None => measure(&args),
+            None => measure(&args, library),
         },
         FabricCommand::Receive { address } => {
             bench::receive(address, &[]).map_err(Failure::mendable)
@@ -101,7 +110,7 @@ fn listen(address: &str) -> Result<(), Failure> {
     }
 }
 
-fn measure(args: &BenchArgs) -> Result<(), Failure> {
+fn measure(args: &BenchArgs, library: Option<&Path>) -> Result<(), Failure> {
     let mut plan = if args.quick {
         Plan::quick(&args.provider)
     } else {
@@ -126,7 +135,7 @@ fn measure(args: &BenchArgs) -> Result<(), Failure> {
     }
     let receiver = match &args.to {
         Some(address) => Receiver::Connect(address.clone()),
-        None => Receiver::Spawn(vec!["fabric".into(), "receive".into()]),
+        None => Receiver::Spawn(receive(library)),
     };
     let bumps = if args.quick {
         BumpPlan::quick(&args.provider)
@@ -145,6 +154,15 @@ fn measure(args: &BenchArgs) -> Result<(), Failure> {
         say(report.to_string().trim_end());
     }
     Ok(())
+}
+
+/// The arguments of a receiver that uses the same library.
+fn receive(library: Option<&Path>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = vec!["fabric".into(), "receive".into()];
+    if let Some(library) = library {
+        arguments.extend(["--library".into(), library.into()]);
+    }
+    arguments
 }
 
 /// All that was measured.

@@ -269,6 +269,16 @@ fn fabric_bench_measures_every_case_and_fabric_info_says_what_is_chosen() {
     let output = tandem(at, &["fabric", "info"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("shm") && text.contains("tcp"), "{text}");
+    let missing = ["--library", "/nonexistent/libfabric.so.1"];
+    for command in ["info", "bench"] {
+        let output = tandem(at, &[&["fabric", command], missing.as_slice()].concat());
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            text.contains(missing[1]) && text.contains("No such file"),
+            "{text}"
+        );
+        assert_eq!(output.status.code(), Some(2), "{text}");
+    }
     let output = tandem(at, &["fabric", "bench", "--piece-kib", "3"]);
     assert_eq!(output.status.code(), Some(2));
     let output = tandem(

@@ -1,15 +1,19 @@
 //! `[fabric]`: the data plane's transport.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 
 use toml::Spanned;
 use toml::de::DeValue;
 
-use crate::section::{Section, integer, text};
+use crate::section::{PATH, Section, integer, text};
 
 /// How KV pages travel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FabricConfig {
+    /// The file to load libfabric from; `None`, the default: the one that the environment's
+    /// `TANDEM_LIBFABRIC` names, or else the system's `libfabric.so.1`.
+    pub library: Option<PathBuf>,
     /// `tcp`, `shm`, `net`, `verbs`, `efa`, or a provider's exact libfabric name. Default `tcp`.
     pub provider: String,
     /// Whether a provider without RDMA hardware is refused. Default no.
@@ -24,6 +28,10 @@ pub struct FabricConfig {
     pub cpu: Option<usize>,
     /// Writes posted and not yet completed, at most, for each endpoint. Default 64.
     pub in_flight_writes: usize,
+    /// Entries of the completion queue that a peer's writes arrive in, and so the pieces that may be
+    /// awaited from it at once, for each shard. `None`, the default: 65,536 on hardware, and no bound
+    /// on software providers, whose queues grow.
+    pub completion_entries: Option<usize>,
     /// Longest write, in bytes. Default 1 MiB.
     pub max_write_bytes: u64,
     /// For tests: delays and reorders writes, completions and immediates, at random from this seed.
@@ -36,12 +44,14 @@ const MAX_NICS: u64 = 4;
 impl Default for FabricConfig {
     fn default() -> Self {
         Self {
+            library: None,
             provider: "tcp".to_owned(),
             require_rdma: false,
             bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
             nics: vec![None],
             cpu: None,
             in_flight_writes: 64,
+            completion_entries: None,
             max_write_bytes: 1 << 20,
             disorder: None,
         }
@@ -50,6 +60,7 @@ impl Default for FabricConfig {
 
 pub(crate) fn read(section: &mut Section<'_, '_>) -> FabricConfig {
     let default = FabricConfig::default();
+    let library = section.read("library", PATH, |value| text(value).map(PathBuf::from));
     let provider = section.read(
         "provider",
         "\"tcp\", \"shm\", \"net\", \"verbs\", \"efa\" or a libfabric provider's name",
@@ -61,6 +72,7 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> FabricConfig {
         },
     );
     FabricConfig {
+        library: library.map(|path| section.in_folder(path)),
         provider: provider.unwrap_or(default.provider),
         require_rdma: section.flag("require_rdma").unwrap_or(default.require_rdma),
         bind: section
@@ -79,6 +91,7 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> FabricConfig {
         in_flight_writes: section
             .number("in_flight_writes", 1..=65_536)
             .unwrap_or(default.in_flight_writes),
+        completion_entries: section.number("completion_entries", 64..=1 << 24),
         max_write_bytes: section
             .bytes("max_write_bytes", 4 << 10..=1 << 30)
             .unwrap_or(default.max_write_bytes),

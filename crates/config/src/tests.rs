@@ -71,8 +71,8 @@ fn all_that_a_file_says_is_taken() {
         "{WORKER}model_sha256 = \"{sha}\"\nmodel_name = \"m\"\nkv_pages = 64\npage_tokens = 32\n\
          kv_dtype = \"bf16\"\nchunk_tokens = 16\nmax_batch = 4\nthreads = 3\nqueue_limit = 1\n\
          drain_timeout_ms = 7\n\
-         [fabric]\nprovider = \"tcp;ofi_rxm\"\nrequire_rdma = true\nbind = \"::1\"\ncpu = 0\n\
-         in_flight_writes = 2\nmax_write_bytes = 65536\n\
+         [fabric]\nlibrary = \"lib/libfabric.so.1\"\nprovider = \"tcp;ofi_rxm\"\nrequire_rdma = true\nbind = \"::1\"\ncpu = 0\n\
+         in_flight_writes = 2\ncompletion_entries = 99\nmax_write_bytes = 65536\n\
          [identity]\ndirectory = \"/pki\"\nname = \"other\"\n\
          [control]\nkeep_alive_ms = 100\nidle_timeout_ms = 300\n\
          [log]\nlevel = \"debug\"\nformat = \"json\"\n"
@@ -99,6 +99,13 @@ fn all_that_a_file_says_is_taken() {
     assert_eq!(
         (fabric.provider.as_str(), fabric.require_rdma),
         ("tcp;ofi_rxm", true)
+    );
+    assert_eq!(fabric.completion_entries, Some(99));
+    let beside = Path::new("lib/libfabric.so.1");
+    let library = fabric.library.unwrap();
+    assert!(
+        library.ends_with(beside) && library != beside,
+        "{library:?}"
     );
     assert_eq!(
         (fabric.cpu, fabric.in_flight_writes, fabric.max_write_bytes),

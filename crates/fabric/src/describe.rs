@@ -9,12 +9,12 @@ use libfabric_sys::{Library, LoadError, Version};
 use serde::Serialize;
 use tandem_memory::{HostMemory, Memory};
 
-use crate::provider::{NATIVE_TCP, is_software, resolve};
+use crate::provider::{NATIVE_TCP, is_software, resolve, unfit};
 use crate::safe::domain::Domain;
 use crate::safe::hints::{self, Info, Wanted};
 
 /// Names that an operator may configure.
-const CONFIGURED: [&str; 5] = ["tcp", "shm", "verbs", "efa", "udp"];
+const CONFIGURED: [&str; 4] = ["tcp", "shm", "verbs", "efa"];
 
 /// libfabric on this machine. Displays as text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -79,6 +79,9 @@ pub fn describe_providers() -> Result<Providers, LoadError> {
     let mut providers: Vec<ProviderFacts> = Vec::new();
     for info in infos {
         let (name, domain) = (info.provider(), info.domain());
+        if unfit(&name).is_some() {
+            continue;
+        }
         match providers.iter_mut().find(|p| p.name == name) {
             Some(known) if known.domains.contains(&domain) => {}
             Some(known) => known.domains.push(domain),
@@ -133,7 +136,6 @@ fn choice(configured: &str, version: Version, providers: &[ProviderFacts]) -> Ch
         ),
         "tcp" => "the native one".into(),
         "verbs" => "verbs has no reliable datagrams of its own: ofi_rxm makes them".into(),
-        "udp" => "udp is not reliable by itself: ofi_rxd makes it so".into(),
         _ => "libfabric's own name".into(),
     };
     Choice {

@@ -16,7 +16,8 @@ mod inbox;
 mod obey;
 mod outbox;
 pub(crate) mod outlet;
-mod port;
+pub(crate) mod port;
+pub(crate) mod room;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::oneshot::Sender;
 
 use crate::options::FabricOptions;
+use crate::provider::is_software;
 use crate::safe::domain::Domain;
 use crate::safe::endpoint::BATCH;
 use crate::safe::hints::Limits;
@@ -39,6 +41,7 @@ use idle::{Idle, Outstanding, Rest};
 use inbox::{InboxState, Slots};
 use outbox::{Books, OutboxState};
 use outlet::Outlet;
+use room::QueueSize;
 
 /// Commands taken from one queue before endpoints are polled again.
 const COMMANDS_PER_TURN: usize = 64;
@@ -66,6 +69,8 @@ pub(crate) struct Driver {
     shared: Arc<Shared>,
     options: FabricOptions,
     window: usize,
+    /// Of each inbox.
+    queue: QueueSize,
     next_endpoint: u64,
     entries: Box<[sys::fi_cq_data_entry; BATCH]>,
     /// Taken from the queue together, which costs one visit to it.
@@ -100,6 +105,7 @@ impl Driver {
         let window = (options.in_flight_writes as usize)
             .min(least(|l| l.tx_size))
             .max(1);
+        let software = domains.iter().all(|d| is_software(&d.info.provider()));
         Self {
             inboxes: Vec::new(),
             outboxes: Vec::new(),
@@ -110,6 +116,7 @@ impl Driver {
             outlet,
             shared,
             window,
+            queue: QueueSize::of(options.completion_entries, software),
             idle: Idle::new(options.idle),
             options,
             next_endpoint: 0,

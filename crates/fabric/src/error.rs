@@ -66,6 +66,14 @@ pub enum OpenError {
         /// Names that would do.
         available: Vec<String>,
     },
+    /// The provider offers what is needed, and does not do it.
+    #[error("libfabric's {provider} is not used: {why}")]
+    Unfit {
+        /// libfabric's name.
+        provider: String,
+        /// Why not.
+        why: &'static str,
+    },
     /// RDMA is required, and this provider moves bytes with the CPU.
     #[error("provider {wanted:?} (libfabric's {provider:?}) is software, and RDMA is required")]
     NotRdma {
@@ -105,6 +113,19 @@ pub enum OpenError {
         errno: Errno,
         /// The limit of locked memory.
         locked: String,
+    },
+    /// The completion queue of an endpoint cannot be so long.
+    #[error(
+        "libfabric's {provider} opens no completion queue of {entries} entries: {errno} (lower \
+         completion_entries or in_flight_writes in [fabric])"
+    )]
+    Queue {
+        /// libfabric's provider.
+        provider: String,
+        /// Asked for.
+        entries: usize,
+        /// What it said.
+        errno: Errno,
     },
     /// The provider has no such NIC.
     #[error("libfabric's {provider} has no NIC {nic:?} here; there are: {}", available.join(", "))]
@@ -167,6 +188,26 @@ pub enum ArmError {
     /// All slots are in use: try again when a flow has ended.
     #[error(transparent)]
     NoSlot(#[from] NoSlot),
+    /// More pieces than the inbox's completion queue has entries: this flow never fits.
+    #[error(
+        "{pieces} pieces are more than the {entries} entries of an inbox's completion queue: raise \
+         completion_entries in [fabric], or page_tokens"
+    )]
+    TooMany {
+        /// Wanted.
+        pieces: u64,
+        /// Of the queue.
+        entries: u64,
+    },
+    /// The pieces that are awaited leave too few entries of the inbox's completion queue: try again
+    /// when a flow of this peer has ended.
+    #[error("the inbox's completion queue has room for {free} more pieces, not for {pieces}")]
+    NoRoom {
+        /// Wanted.
+        pieces: u64,
+        /// Left.
+        free: u64,
+    },
     /// A flow of nothing needs no slot.
     #[error("a flow of no pieces needs no slot")]
     Nothing,

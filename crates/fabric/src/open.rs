@@ -8,9 +8,11 @@ use tandem_memory::Memory;
 
 use crate::cpu::CPUS;
 use crate::driver::command::RegionKey;
+use crate::driver::port::outbox_entries;
+use crate::driver::room::QueueSize;
 use crate::error::{CallError, Errno, OpenError};
 use crate::info::{FabricInfo, NicInfo};
-use crate::options::{FabricOptions, MAX_NICS};
+use crate::options::{FabricOptions, MAX_COMPLETION_ENTRIES, MAX_NICS};
 use crate::provider;
 use crate::safe::domain::Domain;
 use crate::safe::hints::{self, Info, Wanted};
@@ -30,8 +32,15 @@ pub(crate) fn check(options: &FabricOptions) -> Result<(), OpenError> {
     if options.in_flight_writes == 0 {
         return bad("in_flight_writes", "at least 1".into());
     }
-    if options.completion_entries < options.in_flight_writes as usize {
-        return bad("completion_entries", "at least in_flight_writes".into());
+    let entries = 1..=MAX_COMPLETION_ENTRIES;
+    if options
+        .completion_entries
+        .is_some_and(|n| !entries.contains(&n))
+    {
+        return bad(
+            "completion_entries",
+            format!("1 to {MAX_COMPLETION_ENTRIES}"),
+        );
     }
     Ok(())
 }
@@ -41,12 +50,18 @@ pub(crate) fn choose(
     options: &FabricOptions,
     nic: Option<&str>,
 ) -> Result<(Info, bool), OpenError> {
-    let library = Library::get()?;
+    let library = Library::open(options.library.as_deref())?;
     let name = provider::resolve(&options.provider, library.version());
     if options.require_rdma && provider::is_software(&name) {
         return Err(OpenError::NotRdma {
             wanted: options.provider.clone(),
             provider: name,
+        });
+    }
+    if let Some(why) = provider::unfit(&name) {
+        return Err(OpenError::Unfit {
+            provider: name,
+            why,
         });
     }
     // shm and efa have addresses of their own kind.
@@ -135,7 +150,19 @@ fn open_domain(
     {
         tracing::warn!(%error, "cannot look for leftovers in /dev/shm");
     }
-    Domain::open(info, delivery_complete, memory).map_err(|error| refused(provider, bytes, error))
+    let queue = QueueSize::of(options.completion_entries, provider::is_software(&provider));
+    let domain = Domain::open(info, delivery_complete, memory)
+        .map_err(|error| refused(provider.clone(), bytes, error))?;
+    let window = (options.in_flight_writes as usize).min(domain.limits.tx_size);
+    let entries = queue.entries.max(outbox_entries(window));
+    match domain.try_queue(entries) {
+        Ok(()) => Ok(domain),
+        Err(CallError { errno, .. }) => Err(OpenError::Queue {
+            provider,
+            entries,
+            errno,
+        }),
+    }
 }
 
 fn refused(provider: String, bytes: usize, error: CallError) -> OpenError {

@@ -1,6 +1,7 @@
 //! What a fabric is opened with.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tandem_core::immediate::SLOTS;
@@ -8,7 +9,11 @@ use tandem_core::immediate::SLOTS;
 /// How a [`crate::Fabric`] is opened.
 #[derive(Clone, Debug)]
 pub struct FabricOptions {
-    /// `tcp`, `shm`, `udp`, `verbs`, `efa`, or libfabric's exact name such as `net`. Default `tcp`,
+    /// The file to load libfabric from. A process loads one: the first that is asked for. Default
+    /// `None`: the file that the variable [`crate::LIBRARY_VARIABLE`] names, or else
+    /// `libfabric.so.1`.
+    pub library: Option<PathBuf>,
+    /// `tcp`, `shm`, `verbs`, `efa`, or libfabric's exact name such as `net`. Default `tcp`,
     /// the native one, which libfabric before 1.18 calls `net`. Not `tcp;ofi_rxm` of 1.17, unless
     /// for measurements: it can die of SIGSEGV when a session breaks off.
     pub provider: String,
@@ -26,10 +31,12 @@ pub struct FabricOptions {
     /// Writes that one outbox has in flight at most. Own credit, since some providers accept
     /// without limit. Default 64, at least 1; less where the provider's transmit queue is shorter.
     pub in_flight_writes: u32,
-    /// Entries of each endpoint's completion queue, which nothing protects from overrun. An inbox's
-    /// needs what its one peer may have in flight towards it (that peer's `in_flight_writes` times
-    /// its NICs), and as much again for a poller that is late. Default 1024 = 64 × 4 × 4.
-    pub completion_entries: usize,
+    /// Entries of an inbox's completion queue, on each NIC, and so the pieces that may be awaited
+    /// there at once: nothing protects a queue from overrun, so [`crate::Fabric::arm`] refuses what
+    /// could overrun it. 1 to [`MAX_COMPLETION_ENTRIES`]. Default `None`: 65,536 on hardware; on software providers, whose
+    /// queues grow by themselves, 1024 to begin with and no bound but the slots'. (An outbox's queue
+    /// is twice its window, which bounds what it gets.)
+    pub completion_entries: Option<usize>,
     /// Inbound flows at once, 1 to 4096. Default 1024.
     pub slots: u16,
     /// How long a write may be refused with `FI_EAGAIN` while nothing completes, before its outbox
@@ -42,19 +49,22 @@ pub struct FabricOptions {
     pub disorder: Option<u64>,
 }
 
+/// Entries of a completion queue, at most.
+pub const MAX_COMPLETION_ENTRIES: usize = 1 << 24;
 /// NICs of one device, at most.
 pub const MAX_NICS: usize = 4;
 
 impl Default for FabricOptions {
     fn default() -> Self {
         Self {
+            library: None,
             provider: "tcp".into(),
             require_rdma: false,
             nics: vec![None],
             bind: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             cpu: None,
             in_flight_writes: 64,
-            completion_entries: 1024,
+            completion_entries: None,
             slots: SLOTS / 4,
             post_timeout: Duration::from_secs(10),
             idle: IdlePolicy::default(),

@@ -1,5 +1,7 @@
 //! Names of providers, and which are there.
 
+use std::path::Path;
+
 use libfabric_sys::{Library, LoadError, Version};
 
 use crate::safe::hints::{self, Wanted};
@@ -34,6 +36,24 @@ pub(crate) fn resolve(name: &str, version: Version) -> String {
     }
 }
 
+/// Why a provider (libfabric's name) is not used whatever it offers; `None` where it may be.
+pub(crate) fn unfit(name: &str) -> Option<&'static str> {
+    const UNFIT: [(&str, &str); 3] = [
+        (
+            "sockets",
+            "where a queue is shared by what is sent and received its writes never complete; use tcp",
+        ),
+        (
+            "ofi_rxd",
+            "libfabric 2's never completes a write that is to be delivered, and a wrong write wedges \
+             any; use tcp",
+        ),
+        ("lnx", "it has no remote writes; name what it links"),
+    ];
+    let of = |part| UNFIT.iter().find(|(unfit, _)| *unfit == part);
+    name.split(';').find_map(of).map(|(_, why)| *why)
+}
+
 /// A provider that can carry flows on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provider {
@@ -57,6 +77,15 @@ pub struct Probe {
     pub providers: Vec<Provider>,
 }
 
+/// Loads libfabric, for the whole process: from `file`, or from where it is found (see
+/// [`crate::FabricOptions::library`]).
+///
+/// # Errors
+/// Where it cannot be loaded, is too old, or another one is loaded already.
+pub fn load(file: Option<&Path>) -> Result<Version, LoadError> {
+    Library::open(file).map(Library::version)
+}
+
 /// Loads libfabric and lists what it offers.
 pub fn probe() -> Result<Probe, LoadError> {
     let library = Library::get()?;
@@ -77,6 +106,9 @@ pub(crate) fn available(library: &'static Library) -> Vec<Provider> {
     // None at all is an error of fi_getinfo (ENODATA), and here an empty list.
     for info in hints::query(library, &Wanted::default()).unwrap_or_default() {
         let (name, domain) = (info.provider(), info.domain());
+        if unfit(&name).is_some() {
+            continue;
+        }
         match found.iter_mut().find(|p| p.name == name) {
             Some(known) if known.domains.contains(&domain) => {}
             Some(known) => known.domains.push(domain),

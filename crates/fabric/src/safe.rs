@@ -6,6 +6,8 @@
 pub(crate) mod domain;
 pub(crate) mod endpoint;
 pub(crate) mod hints;
+#[cfg(test)]
+mod overrun;
 pub(crate) mod promises;
 
 use crate::error::{CallError, Errno};

@@ -1,16 +1,16 @@
 //! Finding and opening the library.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{OsString, c_char, c_int, c_void};
 use std::fmt;
-use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use crate::bindings::{fi_fabric_attr, fi_info, fid_fabric};
 
 /// The interface that this crate speaks, for `fi_getinfo`: 1.17.
 pub const API_VERSION: u32 = (1 << 16) | 17;
 
-/// Names another file to load in place of `libfabric.so.1`.
+/// Names the file to load where the caller of [`Library::open`] names none.
 pub const LIBRARY_VARIABLE: &str = "TANDEM_LIBFABRIC";
 
 /// A version of libfabric.
@@ -38,6 +38,27 @@ pub enum LoadError {
         file: String,
         /// What the dynamic loader said.
         reason: String,
+    },
+    /// A file was named, and cannot be loaded.
+    #[error(
+        "libfabric cannot be loaded from {file}, which {by} names ({reason}): name another file, or none \
+         and apt-get install libfabric1"
+    )]
+    Named {
+        /// What was tried.
+        file: String,
+        /// Who named it.
+        by: &'static str,
+        /// What the dynamic loader said.
+        reason: String,
+    },
+    /// A process loads one libfabric, and this one has loaded another.
+    #[error("libfabric cannot be loaded from {file}: this process has loaded {loaded} already")]
+    Another {
+        /// What was asked for.
+        file: String,
+        /// What is loaded.
+        loaded: String,
     },
     /// It is there, and older than 1.17.
     #[error("libfabric {found} is too old, 1.17 or newer is needed: apt-get install libfabric1")]
@@ -102,14 +123,31 @@ pub struct Library {
 }
 
 impl Library {
-    /// The library, loaded at the first call: `libfabric.so.1`, or the file that
-    /// [`LIBRARY_VARIABLE`] names.
+    /// The library: what the first call of [`Library::open`] has loaded, or what it loads where
+    /// nothing is named.
     pub fn get() -> Result<&'static Self, LoadError> {
-        static LIBRARY: OnceLock<Result<Library, LoadError>> = OnceLock::new();
-        LIBRARY
-            .get_or_init(Self::load)
-            .as_ref()
-            .map_err(Clone::clone)
+        Self::open(None)
+    }
+
+    /// Loads the library from the `named` file, or where that is `None` from the one that
+    /// [`LIBRARY_VARIABLE`] names, or else `libfabric.so.1` as the dynamic loader finds it. The first
+    /// one loaded serves the whole process: to name another file later is an error.
+    pub fn open(named: Option<&Path>) -> Result<&'static Self, LoadError> {
+        static LIBRARY: Mutex<Option<&'static Library>> = Mutex::new(None);
+        // Held while loading: one at a time. Nothing can panic halfway.
+        let mut library = LIBRARY.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(loaded) = *library {
+            return match named.filter(|named| **named != *loaded.file) {
+                None => Ok(loaded),
+                Some(other) => Err(LoadError::Another {
+                    file: other.display().to_string(),
+                    loaded: loaded.file.display().to_string(),
+                }),
+            };
+        }
+        let source = Source::choose(named, std::env::var_os(LIBRARY_VARIABLE));
+        let loaded = Self::load(&source)?;
+        Ok(*library.insert(Box::leak(Box::new(loaded))))
     }
 
     /// Its version.
@@ -124,16 +162,12 @@ impl Library {
         &self.file
     }
 
-    fn load() -> Result<Self, LoadError> {
-        let named = std::env::var_os(LIBRARY_VARIABLE).filter(|name| !name.is_empty());
-        let file = PathBuf::from(named.unwrap_or_else(|| "libfabric.so.1".into()));
-        // SAFETY: loading runs the library's initialisers; whoever installed it (or set the
-        // variable) vouches that it is a libfabric.
+    fn load(source: &Source) -> Result<Self, LoadError> {
+        let file = source.file.clone();
+        // SAFETY: loading runs the library's initialisers; whoever installed it (or named it)
+        // vouches that it is a libfabric.
         let library =
-            unsafe { libloading::Library::new(&file) }.map_err(|e| LoadError::Missing {
-                file: file.display().to_string(),
-                reason: reason(&e),
-            })?;
+            unsafe { libloading::Library::new(&file) }.map_err(|e| source.refused(reason(&e)))?;
         // SAFETY: `fi_version` has had this signature since libfabric 1.0.
         let version: GetVersion = unsafe { symbol(&library, &file, "fi_version") }?;
         // SAFETY: it takes nothing and touches nothing.
@@ -165,6 +199,32 @@ impl Library {
         };
         std::mem::forget(library);
         Ok(loaded)
+    }
+}
+
+/// A file, and who named it.
+#[derive(Debug, PartialEq, Eq)]
+struct Source {
+    file: PathBuf,
+    by: Option<&'static str>,
+}
+
+impl Source {
+    fn choose(named: Option<&Path>, variable: Option<OsString>) -> Self {
+        let (file, by) = match (named, variable.filter(|name| !name.is_empty())) {
+            (Some(file), _) => (file.into(), Some("the configuration or the command line")),
+            (None, Some(file)) => (file.into(), Some(LIBRARY_VARIABLE)),
+            (None, None) => ("libfabric.so.1".into(), None),
+        };
+        Self { file, by }
+    }
+
+    fn refused(&self, reason: String) -> LoadError {
+        let file = self.file.display().to_string();
+        match self.by {
+            Some(by) => LoadError::Named { file, by, reason },
+            None => LoadError::Missing { file, reason },
+        }
     }
 }
 
@@ -208,12 +268,38 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_library_names_the_package_on_one_line() {
-        let error = LoadError::Missing {
-            file: "libfabric.so.1".into(),
-            reason: "no file".into(),
+    fn what_is_named_goes_before_the_variable_and_that_before_the_system_s() {
+        let variable = || Some(OsString::from("/v.so"));
+        let file = |named: Option<&str>, variable| {
+            let source = Source::choose(named.map(Path::new), variable);
+            source.file.display().to_string()
         };
+        assert_eq!(file(Some("/n.so"), variable()), "/n.so");
+        assert_eq!(file(None, variable()), "/v.so");
+        assert_eq!(file(None, Some(OsString::new())), "libfabric.so.1");
+        assert_eq!(file(None, None), "libfabric.so.1");
+    }
+
+    #[test]
+    fn a_process_keeps_to_the_library_that_it_loaded_first() {
+        let loaded = Library::get().unwrap();
+        assert!(std::ptr::eq(
+            Library::open(Some(loaded.file())).unwrap(),
+            loaded
+        ));
+        let error = Library::open(Some(Path::new("/other.so"))).unwrap_err();
         let text = error.to_string();
+        let loaded = loaded.file().display().to_string();
+        assert!(
+            text.contains("/other.so") && text.contains(&loaded),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_missing_library_names_the_package_on_one_line() {
+        let source = Source::choose(None, None);
+        let text = source.refused("no file".into()).to_string();
         assert!(text.starts_with("libfabric is not installed"), "{text}");
         assert!(text.ends_with("apt-get install libfabric1"), "{text}");
     }

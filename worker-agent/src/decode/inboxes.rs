@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tandem_core::EndpointId;
 use tandem_core::decode::Peer;
 use tandem_core::ledger::Armed;
-use tandem_fabric::{FabricError, Inbox};
+use tandem_fabric::{ArmError, FabricError, Inbox};
 use tokio::sync::OnceCell;
 
 use crate::fabrics::Fabrics;
@@ -53,7 +54,13 @@ impl Inboxes {
     }
 }
 
+/// Between looks at whether a peer's queues have room.
+const LOOK: Duration = Duration::from_millis(20);
+/// A request that finds none for so long is refused.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Opens the inboxes if need be and waits there for each shard's pieces: in all shards or in none.
+/// Where the peer's completion queues have no room beside what is awaited already, waits for it.
 pub(super) async fn arm(
     fabrics: &Fabrics,
     slot: &Slot,
@@ -61,6 +68,23 @@ pub(super) async fn arm(
 ) -> Result<Arc<[Armed]>, String> {
     let inboxes = slot.get_or_try_init(|| open(fabrics));
     let inboxes = inboxes.await.map_err(|e| e.to_string())?;
+    let started = Instant::now();
+    loop {
+        match arm_all(fabrics, inboxes, pieces).await {
+            Err(ArmError::NoRoom { .. }) if started.elapsed() < PATIENCE => {
+                tokio::time::sleep(LOOK).await;
+            }
+            armed => return armed.map_err(|e| e.to_string()),
+        }
+    }
+}
+
+/// What is armed is given back where another shard refuses: two requests that wait hold up neither.
+async fn arm_all(
+    fabrics: &Fabrics,
+    inboxes: &[Inbox],
+    pieces: &[u64],
+) -> Result<Arc<[Armed]>, ArmError> {
     let mut armed = Vec::new();
     for ((fabric, inbox), pieces) in fabrics.all().iter().zip(inboxes.iter()).zip(pieces) {
         match fabric.arm(inbox.endpoint, *pieces).await {
@@ -70,7 +94,7 @@ pub(super) async fn arm(
                     // A fabric that has ended has no slots.
                     let _ = fabric.release(armed);
                 }
-                return Err(error.to_string());
+                return Err(error);
             }
         }
     }
@@ -107,7 +131,37 @@ async fn close(fabrics: &Fabrics, inboxes: &[Inbox]) {
                 Ok(()) | Err(FabricError::UnknownEndpoint(_) | FabricError::Closed) => break,
                 Err(error) => tracing::error!(%error, "an inbox cannot be closed: its pages wait"),
             }
-            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tandem_config::FabricConfig;
+    use tandem_memory::HostMemory;
+    use tokio::task::JoinSet;
+
+    use crate::placement::Place;
+
+    #[tokio::test]
+    async fn requests_that_need_a_peer_s_inbox_at_once_open_one() {
+        let memory = Arc::new(HostMemory::create("inboxes", 4096).unwrap());
+        let config = FabricConfig::default();
+        let (fabrics, _events) = Fabrics::open(&config, &[Place::default()], &[memory]).unwrap();
+        let slot = Slot::default();
+        let mut arming = JoinSet::new();
+        for _ in 0..50 {
+            let (fabrics, slot) = (fabrics.clone(), Arc::clone(&slot));
+            arming.spawn(async move { arm(&fabrics, &slot, &[7]).await.map(|a| a.len()) });
+        }
+        for armed in arming.join_all().await {
+            assert_eq!(armed, Ok(1));
+        }
+        // Endpoints are numbered in the order in which they are opened.
+        assert_eq!(slot.get().unwrap()[0].endpoint, EndpointId(1));
+        let next = fabrics.shard(0).open_inbox().await.unwrap();
+        assert_eq!(next.endpoint, EndpointId(2));
     }
 }

@@ -124,3 +124,62 @@ pub(super) async fn read_no_more(fabrics: &Fabrics, to: &To) {
         tokio::time::sleep(LOOK).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tandem_core::{Incarnation, WorkerId};
+    use tandem_fabric::FabricOptions;
+    use tandem_memory::HostMemory;
+    use tokio::task::JoinSet;
+
+    fn fabric() -> Fabric {
+        let memory = Arc::new(HostMemory::create("outboxes", 4096).unwrap());
+        let (fabric, _events) = Fabric::open(FabricOptions::default(), memory).unwrap();
+        fabric
+    }
+
+    fn to(addresses: Vec<Vec<u8>>) -> To {
+        let peer = Peer {
+            worker: WorkerId::new("decode-0").unwrap(),
+            incarnation: Incarnation(1),
+        };
+        To {
+            source: 0,
+            peer,
+            target: 0,
+            addresses,
+        }
+    }
+
+    #[tokio::test]
+    async fn flows_that_need_an_outbox_at_once_open_one() {
+        let (here, there) = (fabric(), fabric());
+        let addresses = there.open_inbox().await.unwrap().addresses;
+        let (slot, to) = (Slot::default(), to(addresses.clone()));
+        let mut opening = JoinSet::new();
+        for flow in 0..50 {
+            let (here, slot, to) = (here.clone(), Arc::clone(&slot), to.clone());
+            let region = there.info().region();
+            opening.spawn(async move { open(&here, &slot, &to, FlowId(flow), region).await });
+        }
+        for opened in opening.join_all().await {
+            opened.unwrap();
+        }
+        // Endpoints are numbered in the order in which they are opened.
+        assert_eq!(slot.get(), Some(&EndpointId(1)));
+        assert_eq!(here.open_outbox(&addresses).await, Ok(EndpointId(2)));
+    }
+
+    #[tokio::test]
+    async fn an_outbox_that_did_not_open_is_tried_again() {
+        let (here, there) = (fabric(), fabric());
+        let slot = Slot::default();
+        let region = there.info().region();
+        let refused = open(&here, &slot, &to(Vec::new()), FlowId(1), region.clone()).await;
+        assert!(refused.unwrap_err().contains("decode-0"));
+        let addresses = there.open_inbox().await.unwrap().addresses;
+        let opened = open(&here, &slot, &to(addresses), FlowId(1), region).await;
+        assert_eq!(opened, Ok(()));
+    }
+}

@@ -15,4 +15,5 @@ mod liars;
 mod measure;
 mod pattern;
 mod prefixes;
+mod queues;
 mod shardings;

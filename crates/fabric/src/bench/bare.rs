@@ -15,8 +15,11 @@ use super::meeting::Meeting;
 use super::message::{Invitation, Word};
 use super::patience::{Patience, STUCK};
 use crate::driver::contexts::Contexts;
+use crate::driver::port::outbox_entries;
+use crate::driver::room::QueueSize;
 use crate::error::{CallError, Errno};
 use crate::open;
+use crate::provider::is_software;
 use crate::safe::endpoint::{BATCH, Endpoint, RawWrite, Read};
 
 /// One NIC's endpoint.
@@ -75,7 +78,11 @@ impl Bare {
         let window = (case.window as usize).min(narrowest.unwrap_or(1)).max(1);
         for domain in domains {
             let domain = Rc::new(domain);
-            let endpoint = Endpoint::open(Rc::clone(&domain), options.completion_entries)?;
+            // As long as an inbox's; it sends, too, which the window bounds.
+            let software = is_software(&domain.info.provider());
+            let entries = QueueSize::of(options.completion_entries, software).entries;
+            let entries = entries.max(outbox_entries(window));
+            let endpoint = Endpoint::open(Rc::clone(&domain), entries)?;
             name.addresses.push(endpoint.address()?);
             name.keys.push((domain.base(), domain.key()));
             ports.push(Port {

@@ -128,14 +128,11 @@ impl Case {
     pub(super) fn options(&self, bind: IpAddr, nic_names: &[String]) -> FabricOptions {
         let default = FabricOptions::default();
         let nics = usize::from(self.nics);
-        // What one peer may have in flight towards a queue, twice.
-        let entries = self.window as usize * nics * 2;
         FabricOptions {
             provider: self.provider.clone(),
             nics: (0..nics).map(|n| nic_names.get(n).cloned()).collect(),
             bind: Some(bind),
             in_flight_writes: self.window,
-            completion_entries: entries.max(default.completion_entries),
             ..default
         }
     }

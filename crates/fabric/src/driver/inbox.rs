@@ -10,6 +10,7 @@ use tandem_core::ledger::{Armed, Counted, InboundLedger};
 
 use super::disorder::Disorder;
 use super::outlet::Outlet;
+use super::room::{QueueSize, Room};
 use crate::error::CallError;
 use crate::event::FabricEvent;
 use crate::safe::domain::Domain;
@@ -22,19 +23,32 @@ pub(crate) struct InboxState {
     /// One for each NIC.
     endpoints: Vec<Endpoint>,
     immediates: Disorder<Immediate>,
+    pub(crate) room: Room,
     failed: bool,
 }
 
 /// Slots of all inboxes, and which of them already told of an overflow.
 pub(crate) struct Slots {
     ledger: InboundLedger,
+    /// Whose an armed slot is, by its number.
+    inboxes: Vec<EndpointId>,
     overfull: HashSet<SlotKey>,
+}
+
+/// A slot that was given back.
+pub(crate) struct Released {
+    pub(crate) inbox: EndpointId,
+    /// That it was armed for.
+    pub(crate) pieces: u64,
+    /// Whether all of them have come.
+    pub(crate) all_read: bool,
 }
 
 impl Slots {
     pub(crate) fn new(slots: u16) -> Self {
         Self {
             ledger: InboundLedger::new(slots),
+            inboxes: vec![EndpointId(0); usize::from(slots)],
             overfull: HashSet::new(),
         }
     }
@@ -44,17 +58,24 @@ impl Slots {
         inbox: EndpointId,
         expected: u64,
     ) -> Result<Armed, tandem_core::ledger::NoSlot> {
-        self.ledger.arm(inbox, expected)
+        let armed = self.ledger.arm(inbox, expected)?;
+        self.inboxes[usize::from(armed.key.slot())] = inbox;
+        Ok(armed)
     }
 
-    /// Frees a slot; false where it is not armed, or not there.
-    pub(crate) fn release(&mut self, armed: Armed, slots: u16) -> bool {
-        let known = armed.key.slot() < slots && self.ledger.progress(armed).is_some();
-        if known {
-            self.ledger.release(armed);
-            self.overfull.remove(&armed.key);
+    /// Frees a slot; `None` where it is not armed, or not there.
+    pub(crate) fn release(&mut self, armed: Armed, slots: u16) -> Option<Released> {
+        if armed.key.slot() >= slots {
+            return None;
         }
-        known
+        let (received, pieces) = self.ledger.progress(armed)?;
+        self.ledger.release(armed);
+        self.overfull.remove(&armed.key);
+        Some(Released {
+            inbox: self.inboxes[usize::from(armed.key.slot())],
+            pieces,
+            all_read: received >= pieces,
+        })
     }
 
     /// Whether any transfer is awaited.
@@ -102,16 +123,17 @@ impl InboxState {
     pub(crate) fn open(
         id: EndpointId,
         domains: &[Rc<Domain>],
-        entries: usize,
+        queue: QueueSize,
         disorder: Option<u64>,
     ) -> Result<Self, CallError> {
         let endpoints = domains
             .iter()
-            .map(|d| Endpoint::open(Rc::clone(d), entries));
+            .map(|d| Endpoint::open(Rc::clone(d), queue.entries));
         Ok(Self {
             id,
             endpoints: endpoints.collect::<Result<_, _>>()?,
             immediates: Disorder::new(disorder),
+            room: Room::new(queue),
             failed: false,
         })
     }
@@ -148,6 +170,9 @@ impl InboxState {
         let mut any = false;
         for nic in 0..self.endpoints.len() {
             any |= self.read(nic, entries, outlet, stats);
+        }
+        if !any && !self.failed {
+            self.room.seen_empty();
         }
         self.immediates.turn();
         while let Some(immediate) = self.immediates.pop() {

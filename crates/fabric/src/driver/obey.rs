@@ -61,8 +61,7 @@ impl Driver {
 
     fn open_inbox(&mut self) -> Result<Inbox, FabricError> {
         let id = self.next_endpoint();
-        let entries = self.options.completion_entries;
-        let inbox = InboxState::open(id, &self.domains, entries, self.options.disorder)?;
+        let inbox = InboxState::open(id, &self.domains, self.queue, self.options.disorder)?;
         let addresses: Result<_, _> = inbox.endpoints().map(Endpoint::address).collect();
         self.inboxes.push(inbox);
         Ok(Inbox {
@@ -99,17 +98,24 @@ impl Driver {
         if expected == 0 {
             return Err(ArmError::Nothing);
         }
-        if !self.inboxes.iter().any(|i| i.id == inbox) {
-            return Err(FabricError::UnknownEndpoint(inbox).into());
-        }
         // Releases are on another queue and may be older than this command.
         self.take_releases();
-        Ok(self.slots.arm(inbox, expected)?)
+        let found = self.inboxes.iter_mut().find(|i| i.id == inbox);
+        let found = found.ok_or(FabricError::UnknownEndpoint(inbox))?;
+        found.room.check(expected)?;
+        let armed = self.slots.arm(inbox, expected)?;
+        found.room.take(expected);
+        Ok(armed)
     }
 
     pub(super) fn release(&mut self, armed: Armed) {
-        if !self.slots.release(armed, self.options.slots) {
-            self.shared.stats.bad_releases.add(1);
+        let Some(released) = self.slots.release(armed, self.options.slots) else {
+            return self.shared.stats.bad_releases.add(1);
+        };
+        let mut inboxes = self.inboxes.iter_mut();
+        // It may be closed, and its queue with it.
+        if let Some(inbox) = inboxes.find(|i| i.id == released.inbox) {
+            inbox.room.give_back(released.pieces, released.all_read);
         }
     }
 

@@ -64,10 +64,8 @@ impl OutboxState {
         window: usize,
         options: &FabricOptions,
     ) -> Result<Self, CallError> {
-        let (entries, disorder) = (options.completion_entries, options.disorder);
-        let ports = domains
-            .iter()
-            .map(|d| Port::open(d, window, entries, disorder));
+        let disorder = options.disorder;
+        let ports = domains.iter().map(|d| Port::open(d, window, disorder));
         let ports: Vec<Port> = ports.collect::<Result<_, _>>()?;
         let lane = |(port, nic): (usize, usize)| {
             let peer = ports[port].endpoint.insert(&addresses[nic])?;

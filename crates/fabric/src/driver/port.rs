@@ -37,15 +37,21 @@ pub(crate) struct Lane {
     pub(crate) nic: usize,
 }
 
+/// Entries of an outbox's completion queue. Each write that is posted gets one of them, and holds one
+/// of `window` contexts until that entry has been read: so no more than `window` are ever taken. As
+/// many again for what does not belong there.
+pub(crate) const fn outbox_entries(window: usize) -> usize {
+    2 * window
+}
+
 impl Port {
     pub(crate) fn open(
         domain: &Rc<Domain>,
         window: usize,
-        entries: usize,
         disorder: Option<u64>,
     ) -> Result<Self, CallError> {
         Ok(Self {
-            endpoint: Endpoint::open(Rc::clone(domain), entries)?,
+            endpoint: Endpoint::open(Rc::clone(domain), outbox_entries(window))?,
             contexts: Contexts::new(window),
             refused: false,
             completions: Disorder::new(disorder),

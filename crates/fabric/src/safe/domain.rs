@@ -132,6 +132,14 @@ impl Domain {
         }
     }
 
+    /// Whether a completion queue may have so many entries.
+    pub(crate) fn try_queue(&self, entries: usize) -> Result<(), CallError> {
+        let cq = self.open_queue(entries, self.waits_on_descriptors)?;
+        // SAFETY: ours, bound to nothing, closed once.
+        unsafe { inline::fi_close(&raw mut (*cq).fid) };
+        Ok(())
+    }
+
     pub(crate) fn open_queue(
         &self,
         entries: usize,

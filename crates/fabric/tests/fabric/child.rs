@@ -53,6 +53,10 @@ impl Process {
         writeln!(self.input, "{line}").unwrap();
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits for its end; true where it went well.
     pub(crate) fn wait(&mut self) -> bool {
         self.child.wait().unwrap().success()
@@ -93,6 +97,7 @@ fn plays_its_part() {
     match std::env::var(ROLE).as_deref() {
         Ok("receive") => crate::remote::receive(),
         Ok("send") => crate::processes::send(),
+        Ok("visit") => crate::visits::visit(),
         Ok("open") => crate::opening::open_and_tell(),
         Ok(other) => panic!("no part {other}"),
         Err(_) => {}

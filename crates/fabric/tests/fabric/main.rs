@@ -15,7 +15,10 @@ mod nics;
 mod opening;
 mod pair;
 mod processes;
+mod providers;
 mod remote;
+mod room;
+mod visits;
 
 /// Runs scenarios on every software provider that Tandem supports.
 macro_rules! on_every_provider {

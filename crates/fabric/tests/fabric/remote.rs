@@ -11,6 +11,7 @@ use crate::pair::{Side, bytes_of, options, pattern};
 const PROVIDER: &str = "TANDEM_FABRIC_TEST_PROVIDER";
 const BYTES: &str = "TANDEM_FABRIC_TEST_BYTES";
 const NICS: &str = "TANDEM_FABRIC_TEST_NICS";
+const ENTRIES: &str = "TANDEM_FABRIC_TEST_ENTRIES";
 
 /// The receiving side of a pair.
 pub(crate) enum Receiver {
@@ -80,10 +81,13 @@ impl Receiver {
     /// In a process of its own.
     pub(crate) fn start(options: &FabricOptions, bytes: usize) -> Self {
         let (bytes, nics) = (bytes.to_string(), options.nics.len().to_string());
+        let entries = options.completion_entries;
+        let entries = entries.map(|n| n.to_string()).unwrap_or_default();
         let variables = [
             (PROVIDER, options.provider.as_str()),
             (BYTES, bytes.as_str()),
             (NICS, nics.as_str()),
+            (ENTRIES, entries.as_str()),
         ];
         let mut process = Process::start("receive", &variables);
         let region = read_region(&process.line());
@@ -108,6 +112,14 @@ impl Receiver {
         let mut process = process.lock().unwrap();
         process.tell(question);
         process.line()
+    }
+
+    /// The other process.
+    pub(crate) fn process(&self) -> u32 {
+        let Self::There { process, .. } = self else {
+            panic!("it is here")
+        };
+        process.lock().unwrap().id()
     }
 
     /// SIGKILL.
@@ -233,6 +245,7 @@ pub(crate) fn receive() {
     runtime.block_on(async {
         let options = FabricOptions {
             nics: vec![None; nics],
+            completion_entries: std::env::var(ENTRIES).unwrap().parse().ok(),
             ..options(&provider)
         };
         let mut receiver = Receiver::Here(Box::new(Side::open(options, bytes)));
