@@ -212,6 +212,12 @@ impl Connection {
         self.inner.closed().await.to_string()
     }
 
+    /// Whether the connection has ended.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.inner.close_reason().is_some()
+    }
+
     /// Ends it.
     pub fn close(&self, reason: &str) {
         self.inner.close(0u32.into(), reason.as_bytes());

@@ -77,6 +77,8 @@ impl Pair {
     pub(crate) async fn with_nics(provider: &str, bytes: usize, nics: (usize, usize)) -> Self {
         let with = |nics| FabricOptions {
             nics: vec![None; nics],
+            // A NIC whose window is full is passed over: here none ever is.
+            in_flight_writes: 256,
             ..options(provider)
         };
         let into = Receiver::open(&with(nics.1), bytes);
