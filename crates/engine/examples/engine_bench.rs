@@ -16,14 +16,6 @@ use tandem_engine::{
 use tandem_text::TextModel;
 use tokio::sync::mpsc::{Receiver, channel};
 
-const GREEDY: Sampling = Sampling {
-    temperature: 0.0,
-    top_p: 1.0,
-    top_k: 0,
-    seed: 0,
-    logprobs: None,
-};
-
 struct Unwatched;
 
 impl StepWatch for Unwatched {
@@ -204,7 +196,7 @@ impl Bench {
                 tokens,
                 generated: 0,
                 pages,
-                sampling: GREEDY,
+                sampling: Sampling::GREEDY,
                 stop,
             });
             ids.push(sequence);

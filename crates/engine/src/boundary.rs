@@ -90,6 +90,17 @@ pub struct Sampling {
     pub logprobs: Option<u8>,
 }
 
+impl Sampling {
+    /// The likeliest token, nothing reported.
+    pub const GREEDY: Self = Self {
+        temperature: 0.0,
+        top_p: 1.0,
+        top_k: 0,
+        seed: 0,
+        logprobs: None,
+    };
+}
+
 /// When to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StopConditions {

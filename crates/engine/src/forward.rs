@@ -58,14 +58,7 @@ impl Forward {
     ) {
         let spans: Vec<Span<'_>> = inputs
             .iter()
-            .map(|input| Span {
-                kv: KvPages {
-                    arenas,
-                    pages: input.pages,
-                },
-                first: input.first,
-                tokens: input.tokens.len(),
-            })
+            .map(|input| span(arenas, input.pages, input.first, input.tokens))
             .collect();
         let mut rows: Vec<Row> = rows_of(&spans);
         for row in &mut rows {
@@ -212,6 +205,14 @@ struct Row {
     position: usize,
     /// Whether its KV entry is in the pages already.
     stored: bool,
+}
+
+fn span<'a>(arenas: &'a Arenas, pages: &'a [PageIndex], first: usize, tokens: &[u32]) -> Span<'a> {
+    Span {
+        kv: KvPages { arenas, pages },
+        first,
+        tokens: tokens.len(),
+    }
 }
 
 fn rows_of(spans: &[Span<'_>]) -> Vec<Row> {

@@ -17,14 +17,6 @@ use super::steps::{Plan, Steps};
 use crate::forward::{DraftInput, SpanInput};
 use crate::{Event, Sampling};
 
-const GREEDY: Sampling = Sampling {
-    temperature: 0.0,
-    top_p: 1.0,
-    top_k: 0,
-    seed: 0,
-    logprobs: None,
-};
-
 /// What a sequence that generates keeps for the draft head.
 #[derive(Debug)]
 pub(super) struct Drafting {
@@ -137,7 +129,7 @@ impl Steps {
             .install(|| draft.draft(model, head, arenas, &inputs, true));
         let (mut row, mut n) = (0, 0);
         guessing.retain_mut(|of| {
-            let guess = choose(draft.logits(n, model), &GREEDY, 0);
+            let guess = choose(draft.logits(n, model), &Sampling::GREEDY, 0);
             row += of.tokens.len();
             n += 1;
             let sequence = &mut self.decodes[of.index];

@@ -121,13 +121,7 @@ fn uniform(seed: u64, index: u64) -> f64 {
 mod tests {
     use super::*;
 
-    const GREEDY: Sampling = Sampling {
-        temperature: 0.0,
-        top_p: 1.0,
-        top_k: 0,
-        seed: 0,
-        logprobs: None,
-    };
+    const GREEDY: Sampling = Sampling::GREEDY;
 
     fn draws(logits: &[f32], sampling: Sampling) -> Vec<u32> {
         (0..4000)

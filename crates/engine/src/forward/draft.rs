@@ -8,12 +8,11 @@
 use crate::arenas::Arenas;
 use crate::kernel::attention::Span;
 use crate::kernel::elementwise::rms_norm;
-use crate::kernel::pages::KvPages;
 use crate::kernel::product::product;
 use crate::model::{DraftHead, Llama};
 use tandem_core::PageIndex;
 
-use super::{Forward, Row, rows_of};
+use super::{Forward, Row, rows_of, span};
 
 /// Consecutive tokens of one sequence, with what the draft head needs of those before them.
 #[derive(Clone, Copy, Debug)]
@@ -42,14 +41,7 @@ impl Forward {
     ) {
         let spans: Vec<Span<'_>> = inputs
             .iter()
-            .map(|input| Span {
-                kv: KvPages {
-                    arenas,
-                    pages: input.pages,
-                },
-                first: input.first,
-                tokens: input.tokens.len(),
-            })
+            .map(|input| span(arenas, input.pages, input.first, input.tokens))
             .collect();
         let rows: Vec<Row> = rows_of(&spans);
         let layer = model.shape.layers as u16;

@@ -16,13 +16,7 @@ use tandem_engine::{
 use tandem_text::TextModel;
 use tokio::sync::mpsc::{Receiver, channel};
 
-pub(crate) const GREEDY: Sampling = Sampling {
-    temperature: 0.0,
-    top_p: 1.0,
-    top_k: 0,
-    seed: 0,
-    logprobs: None,
-};
+pub(crate) const GREEDY: Sampling = Sampling::GREEDY;
 
 /// The real model's file, which `make test` fetches.
 pub(crate) fn real_model() -> PathBuf {
