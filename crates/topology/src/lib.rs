@@ -29,3 +29,7 @@ pub use map::{DeviceEntry, DeviceMap, MapError};
 pub use note::Note;
 pub use sysfs::ReadError;
 pub use topology::{DevicePlace, MAX_NICS, Nearness, Topology};
+
+// Every test of a package is linked when one of them is fuzzed, and wants the fuzzer.
+#[cfg(test)]
+use bolero as _;

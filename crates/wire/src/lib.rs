@@ -33,3 +33,7 @@ pub const ENGINE_PROTOCOL_VERSION: u32 = 2;
 pub use channel::{Channel, ChannelError, Receiver, Sender};
 pub use endpoint::{ConnectError, Connection, ControlOptions, Endpoint};
 pub use identity::{Authority, Identity, IdentityError, PeerRole};
+
+// Every test of a package is linked when one of them is fuzzed, and wants the fuzzer.
+#[cfg(test)]
+use bolero as _;

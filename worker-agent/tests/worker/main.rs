@@ -7,6 +7,9 @@
     reason = "tests: allow-unwrap-in-tests sees only test functions"
 )]
 
+// Every test of a package is linked when one of them is fuzzed, and wants the fuzzer.
+use bolero as _;
+
 mod chaos;
 mod drafting;
 mod engines;
