@@ -258,6 +258,7 @@ impl Facts {
                     name: info.provider.clone(),
                     library: info.version.to_string(),
                     software: info.software,
+                    wire: info.wire(),
                 }
             });
         proto::Welcome {

@@ -18,7 +18,8 @@ pub(crate) fn run(path: &Path) -> Result<(), Failure> {
     let config = Config::load(path)?;
     refuse_contradiction(path, &config)?;
     say(&format!(
-        "# {} is right and comes to:\n{}",
+        "# {} is right in itself and comes to what follows. Models, libraries, devices and certificates \
+         are looked at when it starts.\n{}",
         path.display(),
         Summary(&config)
     ));

@@ -64,6 +64,7 @@ fn failed(error: StartError) -> Failure {
         StartError::Thread(_)
         | StartError::EngineDied
         | StartError::FabricDied
+        | StartError::FabricHung
         | StartError::WatcherDied => Failure::fault(error),
         _ => Failure::mendable(error),
     }

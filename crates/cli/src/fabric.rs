@@ -47,11 +47,11 @@ struct BenchArgs {
     /// As in `[fabric] provider`.
     #[arg(long, default_value = "tcp")]
     provider: String,
-    /// Rounds, in which all cases take turns; medians are reported.
-    #[arg(long, value_name = "N")]
-    rounds: Option<usize>,
-    /// MiB that each case moves in a round.
-    #[arg(long, value_name = "N")]
+    /// Rounds, in which all cases take turns; medians are reported [default: 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: Option<u16>,
+    /// MiB that each case moves in a round [default: 512]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4095))]
     mib: Option<u32>,
     /// Only pieces of so many KiB.
     #[arg(long, value_name = "N")]
@@ -73,7 +73,9 @@ struct BenchArgs {
 
 /// Does it.
 pub(crate) fn run(args: FabricArgs) -> Result<(), Failure> {
-    let library = args.library.as_deref();
+    // A bare name is a file here, not one that the loader looks for elsewhere.
+    let library = args.library.as_deref().map(|p| Path::new(".").join(p));
+    let library = library.as_deref();
     // All that follows uses it.
     tandem_fabric::load(library).map_err(Failure::mendable)?;
     match args.command {
@@ -125,10 +127,10 @@ fn measure(args: &BenchArgs, library: Option<&Path>) -> Result<(), Failure> {
         }
     }
     if let Some(rounds) = args.rounds {
-        plan.rounds = rounds;
+        plan.rounds = rounds.into();
     }
     if let Some(mebibytes) = args.mib {
-        let bytes = mebibytes.clamp(1, 4095) << 20;
+        let bytes = mebibytes << 20;
         for case in &mut plan.cases {
             case.pieces = (bytes / case.piece_bytes).max(1);
         }

@@ -65,7 +65,7 @@ fn check_shows_what_a_right_file_comes_to() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(
-        stdout.starts_with("# g.toml is right and comes to:\n"),
+        stdout.starts_with("# g.toml is right in itself and comes to what follows."),
         "{stdout}"
     );
     assert!(

@@ -72,7 +72,7 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> FabricConfig {
         },
     );
     FabricConfig {
-        library: library.map(|path| section.in_folder(path)),
+        library: library.map(|path| as_file(section.in_folder(path))),
         provider: provider.unwrap_or(default.provider),
         require_rdma: section.flag("require_rdma").unwrap_or(default.require_rdma),
         bind: section
@@ -120,4 +120,12 @@ fn is_provider_name(name: &str) -> bool {
         && name
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"_-;".contains(&byte))
+}
+
+/// A bare name is a file here, not one that the loader looks for elsewhere.
+fn as_file(path: PathBuf) -> PathBuf {
+    if path.components().count() == 1 && path.is_relative() {
+        return PathBuf::from(".").join(path);
+    }
+    path
 }

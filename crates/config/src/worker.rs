@@ -170,10 +170,14 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
     let cache_salt = section.read("cache_salt", "a text", |value| {
         value.as_str().map(str::to_owned)
     });
-    let devices = section.read("devices", "a list such as [\"0000:17:00.0\"]", |value| {
-        let name = |v: &toml::Spanned<DeValue<'_>>| v.get_ref().as_str()?.parse().ok();
-        value.as_array()?.iter().map(name).collect()
-    });
+    let devices = section.read(
+        "devices",
+        "a list of PCI addresses or NUMA nodes, such as [\"0000:17:00.0\"] or [\"node0\"]",
+        |value| {
+            let name = |v: &toml::Spanned<DeValue<'_>>| v.get_ref().as_str()?.parse().ok();
+            value.as_array()?.iter().map(name).collect()
+        },
+    );
     let engine_socket = section.read("engine_socket", PATH, |value| {
         text(value).map(PathBuf::from)
     });

@@ -30,6 +30,12 @@ pub enum LinkError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// Somebody else has the engine, or it hangs.
+    #[error(
+        "the engine at {path} says nothing: another worker is attached to it, or it hangs",
+        path = .0.display()
+    )]
+    Busy(PathBuf),
     /// The other process belongs to somebody else.
     #[error("the process behind the engine's socket belongs to user {0}")]
     Stranger(u32),

@@ -55,7 +55,13 @@ pub fn attach(path: &Path, deadline: Instant) -> Result<Attached, LinkError> {
     };
     frame::check_peer(&stream)?;
     stream.set_read_timeout(Some(HELLO)).map_err(failed)?;
-    let (message, descriptors) = frame::receive_with::<proto::FromEngine>(&mut stream)?;
+    let began = Instant::now();
+    let heard = frame::receive_with::<proto::FromEngine>(&mut stream);
+    let (message, descriptors) = heard.map_err(|error| match error {
+        // It serves one agent after another: who comes second hears nothing.
+        LinkError::Broken(_) if began.elapsed() >= HELLO => LinkError::Busy(path.to_owned()),
+        other => other,
+    })?;
     stream.set_read_timeout(None).map_err(failed)?;
     let Some(proto::from_engine::Kind::Hello(hello)) = message.kind else {
         return Err(broken("it does not say hello"));

@@ -79,7 +79,7 @@ pub enum BenchError {
     #[error(transparent)]
     Memory(#[from] tandem_memory::CreateError),
     /// The other process is gone, or cannot be reached.
-    #[error("the other process of the measurement is gone: {0}")]
+    #[error("the other process of the measurement is gone, or was never there: {0}")]
     Gone(#[from] std::io::Error),
     /// The other process says what this one does not understand.
     #[error("the other process does not speak this measurement's protocol: {0}")]

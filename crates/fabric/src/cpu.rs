@@ -14,5 +14,8 @@ pub fn pin(cpu: Option<usize>) -> std::io::Result<()> {
     }
     let mut set = CpuSet::new();
     set.set(cpu);
-    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+    rustix::thread::sched_setaffinity(None, &set).map_err(|error| {
+        let error = std::io::Error::from(error);
+        std::io::Error::new(error.kind(), format!("cpu {cpu} cannot be used: {error}"))
+    })
 }

@@ -184,6 +184,10 @@ impl Display for ProviderFacts {
         );
         let order = or(self.ordered_writes, "kept", "not promised");
         let progress = or(self.automatic_progress, "by itself", "while polled");
+        let longest = match self.max_message_bytes {
+            bytes if bytes as u64 >= 1 << 62 => "no limit".to_owned(),
+            bytes => format!("{bytes} bytes"),
+        };
         let rows = [
             ("domains", self.domains.join(", ")),
             ("memory", self.mr_mode.clone()),
@@ -193,7 +197,7 @@ impl Display for ProviderFacts {
             ("writes' order", order.into()),
             ("progress", progress.into()),
             ("in flight", self.tx_size.to_string()),
-            ("longest write", format!("{} bytes", self.max_message_bytes)),
+            ("longest write", longest),
         ];
         let rows = rows.map(|(name, value)| format!("  {name:<14} {value}"));
         f.write_str(&rows.join("\n"))

@@ -41,7 +41,24 @@ pub struct FabricInfo {
     pub window: u32,
 }
 
+/// [`FabricInfo::wire`] of another process.
+#[must_use]
+pub fn wire(provider: &str, version: &str) -> String {
+    match provider {
+        "shm" => format!("shm of libfabric {version}"),
+        "net" => "net (what libfabric before 1.18 has for tcp)".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
 impl FabricInfo {
+    /// What both sides of a transfer must have alike: the provider and, for shm, libfabric's version too.
+    /// Shared memory of one version makes another one's threads hang.
+    #[must_use]
+    pub fn wire(&self) -> String {
+        wire(&self.provider, &self.version.to_string())
+    }
+
     /// The arena, as peers name it.
     #[must_use]
     pub fn region(&self) -> RemoteRegion {
@@ -49,5 +66,19 @@ impl FabricInfo {
             len: self.len,
             keys: self.nics.iter().map(|nic| nic.name).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shm_wants_the_same_version_on_both_sides() {
+        assert_ne!(wire("shm", "1.17"), wire("shm", "2.5"));
+        assert_eq!(wire("tcp", "2.1"), wire("tcp", "2.5"));
+        // They have never been tried together.
+        assert_ne!(wire("net", "1.17"), wire("tcp", "2.5"));
+        assert_eq!(wire("verbs", "1.17"), wire("verbs", "2.5"));
     }
 }

@@ -48,7 +48,7 @@ pub use driver::command::{Inbox, RegionKey, RemoteRegion, Write};
 pub use error::{ArmError, CallError, Errno, FabricError, OpenError};
 pub use event::{FabricEvent, FlowEnded};
 pub use handle::{Fabric, FabricEvents};
-pub use info::{FabricInfo, NicInfo};
+pub use info::{FabricInfo, NicInfo, wire};
 pub use libfabric_sys::{LIBRARY_VARIABLE, LoadError, Version};
 pub use options::{FabricOptions, IdlePolicy, MAX_COMPLETION_ENTRIES, MAX_NICS};
 pub use provider::{Probe, Provider, available_providers, is_software, load, probe};

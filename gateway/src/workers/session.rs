@@ -165,7 +165,7 @@ fn facts(welcome: &proto::Welcome) -> Result<WorkerFacts, Nonsense> {
         provider: welcome
             .provider
             .as_ref()
-            .map(|p| p.name.clone())
+            .map(|p| p.wire.clone())
             .unwrap_or_default(),
     })
 }

@@ -83,6 +83,7 @@ pub(crate) fn welcome(id: &str, role: proto::Role) -> proto::Welcome {
             name: "tcp".into(),
             library: "1.17".into(),
             software: true,
+            wire: "tcp".into(),
         }),
         load: Some(free_pages(PAGES)),
     }

@@ -167,7 +167,7 @@ fn targets(facts: &Facts, inboxes: &[Inbox], armed: &[Armed]) -> Vec<proto::Targ
         let nics = info.nics.iter().zip(&inbox.addresses);
         proto::Target {
             length: info.len,
-            provider: info.provider.clone(),
+            provider: info.wire(),
             nics: nics
                 .map(|(nic, address)| proto::Nic {
                     address: address.clone().into(),

@@ -224,8 +224,8 @@ fn asked_flow(
     target: &proto::Target,
 ) -> Result<AskedFlow, Refusal> {
     if let Some(fabrics) = &facts.fabrics {
-        let ours = &fabrics.info().provider;
-        differs("the fabric provider", ours, &target.provider)?;
+        let ours = fabrics.info().wire();
+        differs("the fabric provider", &ours, &target.provider)?;
     }
     let arena = theirs.arena(flow.target);
     if arena.bytes() as u64 != target.length {

@@ -58,7 +58,10 @@ impl Receiver {
     pub(super) fn meet(&self) -> Result<(Meeting, Option<Process>), BenchError> {
         let arguments = match self {
             Self::Connect(address) => {
-                return Ok((Meeting::open(TcpStream::connect(address.as_str())?)?, None));
+                let to = TcpStream::connect(address.as_str()).map_err(|error| {
+                    std::io::Error::new(error.kind(), format!("{address}: {error}"))
+                })?;
+                return Ok((Meeting::open(to)?, None));
             }
             Self::Spawn(arguments) => arguments,
         };
