@@ -68,7 +68,7 @@ async fn open(connection: &Connection, message: &impl Message) -> Channel {
 fn dispatch(to: &Worker, from: &str) -> proto::Dispatch {
     let target = |slot| proto::Target {
         length: 64 * 3 * 2 * 2 * 16 * 16 * 2 / 2,
-        provider: to.welcome.provider.clone().unwrap().name,
+        provider: to.welcome.provider.clone().unwrap().wire,
         nics: vec![proto::Nic {
             // Nobody listens there.
             address: vec![2, 0, 0, 1, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0].into(),
