@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use super::{ARENA, BenchError};
-use crate::options::{FabricOptions, MAX_NICS};
+use crate::options::{FabricOptions, IdlePolicy, MAX_NICS};
 
 /// How a request's pages lie in both arenas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -133,6 +133,8 @@ impl Case {
             nics: (0..nics).map(|n| nic_names.get(n).cloned()).collect(),
             bind: Some(bind),
             in_flight_writes: self.window,
+            // As the bare loop, which never sleeps.
+            idle: IdlePolicy::dedicated(),
             ..default
         }
     }
