@@ -44,3 +44,13 @@ pub(crate) fn facts(role: WorkerRole, ranks: u16, page_tokens: u16) -> Facts {
         leases: AtomicU64::new(0),
     }
 }
+
+/// A message of which a few bytes are others, as a fuzzer says.
+pub(crate) fn edited(message: &impl prost::Message, edits: &[(u16, u8)]) -> Vec<u8> {
+    let mut bytes = message.encode_to_vec();
+    for (at, byte) in edits.iter().take(6) {
+        let at = usize::from(*at) % bytes.len();
+        bytes[at] = *byte;
+    }
+    bytes
+}

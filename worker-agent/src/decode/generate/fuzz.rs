@@ -68,11 +68,9 @@ fn wishes_of_a_gateway() {
     bolero::check!()
         .with_type::<(u8, Vec<(u16, u8)>)>()
         .for_each(|(tokens, edits)| {
-            let mut bytes = wish(1 + u32::from(*tokens) % 90).encode_to_vec();
-            for (at, byte) in edits.iter().take(6) {
-                let at = usize::from(*at) % bytes.len();
-                bytes[at] = *byte;
-            }
-            ask(facts, &bytes);
+            ask(
+                facts,
+                &made::edited(&wish(1 + u32::from(*tokens) % 90), edits),
+            );
         });
 }

@@ -129,11 +129,9 @@ fn orders_of_a_decode_worker() {
     bolero::check!()
         .with_type::<(u8, Vec<(u16, u8)>)>()
         .for_each(|(tokens, edits)| {
-            let mut bytes = order(2 + u32::from(*tokens) % 90).encode_to_vec();
-            for (at, byte) in edits.iter().take(6) {
-                let at = usize::from(*at) % bytes.len();
-                bytes[at] = *byte;
-            }
-            ask(facts, &bytes);
+            ask(
+                facts,
+                &made::edited(&order(2 + u32::from(*tokens) % 90), edits),
+            );
         });
 }
