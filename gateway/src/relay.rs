@@ -158,11 +158,12 @@ async fn reserve(
         request: tandem_wire::convert::request_bytes(ticket.request()),
         tokens: ask.tokens.clone(),
         generated: 0,
-        sampling: Some(ask.sampling),
+        sampling: Some(ask.sampling.clone()),
         stop: Some(proto::Stop {
             max_tokens: new_tokens,
             texts: ask.stops.clone(),
             ignore_eos: ask.ignore_eos,
+            ..proto::Stop::default()
         }),
         prefill,
         time_left_ms: time_left_ms(deadline),

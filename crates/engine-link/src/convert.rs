@@ -57,11 +57,13 @@ pub(crate) fn command(command: Command) -> proto::FromAgent {
                 top_k: sampling.top_k,
                 seed: sampling.seed,
                 logprobs: sampling.logprobs.map(u32::from),
+                ..proto::Sampling::default()
             }),
             stop: Some(proto::Stop {
                 max_tokens: stop.max_tokens,
                 texts: stop.stop,
                 ignore_eos: stop.ignore_eos,
+                ..proto::Stop::default()
             }),
         }),
         Command::MakeReady { sequence, context } => Asked::MakeReady(proto::MakeReady {

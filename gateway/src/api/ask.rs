@@ -232,6 +232,7 @@ fn sampling(params: &mut Params) -> Result<proto::Sampling, ApiError> {
         top_k: u32::try_from(top_k).unwrap_or(0),
         seed: seed.map_or_else(rand::random, i64::cast_unsigned),
         logprobs: None,
+        ..proto::Sampling::default()
     })
 }
 

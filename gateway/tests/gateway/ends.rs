@@ -293,6 +293,7 @@ fn script() -> Vec<Kind> {
         text: String::new(),
         reason,
         cached_tokens: 0,
+        ..proto::Finished::default()
     }));
     script
 }

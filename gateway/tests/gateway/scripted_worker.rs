@@ -259,6 +259,7 @@ impl Call {
             text: text.into(),
             reason: reason.into(),
             cached_tokens: CACHED_TOKENS,
+            ..proto::Finished::default()
         };
         self.say(Kind::Finished(finished)).await;
     }

@@ -123,6 +123,7 @@ impl Held {
             text,
             reason: reason.into(),
             cached_tokens: self.cached,
+            ..proto::Finished::default()
         }));
     }
 

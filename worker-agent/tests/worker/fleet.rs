@@ -278,6 +278,7 @@ pub(crate) fn generate(
             max_tokens: new_tokens,
             texts: Vec::new(),
             ignore_eos: true,
+            ..proto::Stop::default()
         }),
         prefill,
         time_left_ms: 60_000,

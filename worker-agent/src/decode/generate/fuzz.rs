@@ -21,11 +21,13 @@ fn wish(tokens: u32) -> proto::Generate {
             top_k: 3,
             seed: 1,
             logprobs: Some(2),
+            ..proto::Sampling::default()
         }),
         stop: Some(proto::Stop {
             max_tokens: 5,
             texts: vec!["x".into()],
             ignore_eos: false,
+            ..proto::Stop::default()
         }),
         prefill: Some(proto::Peer {
             worker: "prefill-0".into(),
