@@ -97,6 +97,11 @@ impl Fleet {
         Client::new(self.address)
     }
 
+    /// Where clients connect.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     pub fn pid(&self) -> u32 {
         self.up.id()
     }

@@ -6,6 +6,7 @@ use tandem_worker_agent::StartError;
 use crate::failure::Failure;
 use crate::serve::Shutdown;
 use crate::started::Started;
+use crate::supervisor;
 
 /// A gateway, until `shutdown` resolves.
 pub(crate) async fn gateway(config: GatewayConfig, shutdown: Shutdown) -> Result<(), Failure> {
@@ -55,6 +56,7 @@ pub(crate) fn engine(config: &WorkerConfig) -> Result<(), Failure> {
             socket = %socket.display(),
             "engine started"
         );
+        supervisor::ready();
     });
     run.map_err(failed)
 }

@@ -15,6 +15,7 @@ mod logging;
 mod serve;
 mod started;
 mod status;
+mod supervisor;
 mod topology;
 mod up;
 

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use crate::entry;
 use crate::failure::Failure;
 use crate::lifetime::StopSignals;
-use crate::logging;
+use crate::{logging, supervisor};
 
 /// Runs a gateway until a signal stops it; a second signal stops it at once.
 pub(crate) fn gateway(path: &Path) -> Result<(), Failure> {
@@ -59,6 +59,7 @@ where
         watch.spawn(async move {
             signals.next().await;
             tracing::info!("asked to stop");
+            supervisor::stopping();
             let _ = stop.send(());
             signals.exit_at_next().await;
         });

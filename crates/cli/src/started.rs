@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::console;
+use crate::{console, supervisor};
 
 const WORD: &str = "started ";
 
@@ -27,11 +27,12 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    /// Says it.
+    /// Says it, and tells a service manager.
     pub(crate) fn announce(&self) {
         if let Ok(json) = serde_json::to_string(self) {
             console::say(&format!("{WORD}{json}"));
         }
+        supervisor::ready();
     }
 
     /// Reads such a line; `None` for any other.

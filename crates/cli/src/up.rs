@@ -25,6 +25,7 @@ use crate::failure::Failure;
 use crate::http;
 use crate::lifetime::{StopSignals, terminal_is_gone};
 use crate::status::{self, Status};
+use crate::supervisor;
 use fleet::{Fleet, Running};
 use plan::Plan;
 use state::StateFolder;
@@ -113,6 +114,7 @@ async fn up(args: &UpArgs) -> Result<(), Failure> {
         outcome = serve(&plan, &state, &mut fleet) => outcome,
         () = signals.next() => {
             say("stopping");
+            supervisor::stopping();
             Ok(())
         }
         () = terminal_is_gone() => Ok(()),
@@ -148,6 +150,7 @@ async fn serve(plan: &Plan, state: &StateFolder, fleet: &mut Fleet) -> Result<()
     ready(&authority, state).await?;
     let status = complete_status(&authority, workers.len()).await;
     say(&welcome(&workers, &status, &authority));
+    supervisor::ready();
     std::future::pending().await
 }
 

@@ -16,8 +16,8 @@ const WRITES: &str = "tandem_worker_writes_total";
 const BYTES: &str = "tandem_worker_pushed_bytes_total";
 const IMMEDIATES: &str = "tandem_worker_immediates_total";
 const FENCES: &str = "tandem_worker_fences_total";
-const COMPUTE: &str = "tandem_worker_transfer_compute_microseconds_total";
-const EXPOSED: &str = "tandem_worker_transfer_exposed_microseconds_total";
+const COMPUTE: &str = "tandem_worker_transfer_compute_seconds_total";
+const EXPOSED: &str = "tandem_worker_transfer_exposed_seconds_total";
 const PROMPT: &str = "tandem_worker_prompt_tokens_total";
 const CACHED: &str = "tandem_worker_cached_tokens_total";
 const GENERATED: &str = "tandem_worker_generated_tokens_total";
@@ -28,7 +28,7 @@ const GAUGES: [(&str, &str); 3] = [
     (UP, "Whether the worker is in the pool."),
     (REQUESTS, "Requests in flight on the worker."),
 ];
-const COUNTERS: [(&str, &str); 11] = [
+const COUNTERS: [(&str, &str); 9] = [
     (
         TRANSFERS,
         "Transfers of the worker's prompts, by how they ended.",
@@ -40,14 +40,6 @@ const COUNTERS: [(&str, &str); 11] = [
         "Immediates that arrived, by whether they counted.",
     ),
     (FENCES, "Peers fenced."),
-    (
-        COMPUTE,
-        "Of completed transfers: from the first step's start to the last layer's end.",
-    ),
-    (
-        EXPOSED,
-        "Of completed transfers: from the last layer's end to the last write's completion.",
-    ),
     (
         PROMPT,
         "Prompt tokens prefilled, those found in the cache included.",
@@ -75,7 +67,41 @@ pub(crate) fn render(roster: &Roster) -> String {
     for seat in roster.seats().values() {
         record(&recorder, seat);
     }
-    recorder.handle().render()
+    recorder.handle().render() + &seconds(roster)
+}
+
+/// A reading of a worker's figures, in microseconds.
+type Reading = fn(&proto::Figures) -> u64;
+
+/// Counters of seconds: the recorder's hold whole numbers only.
+const SECONDS: [(&str, &str, Reading); 2] = [
+    (
+        COMPUTE,
+        "Of completed transfers: from the first step's start to the last layer's end.",
+        |figures| figures.compute_us,
+    ),
+    (
+        EXPOSED,
+        "Of completed transfers: from the last layer's end to the last write's completion.",
+        |figures| figures.exposed_us,
+    ),
+];
+
+fn seconds(roster: &Roster) -> String {
+    let mut text = String::new();
+    for (name, what, reading) in SECONDS {
+        text += &format!("# HELP {name} {what}\n# TYPE {name} counter\n");
+        for seat in roster.seats().values() {
+            let (Some(introduction), Some(load)) = (&seat.worker, &seat.load) else {
+                continue;
+            };
+            // A worker's name holds nothing that would need escaping.
+            let worker = &introduction.facts.worker;
+            let value = reading(&load.figures.unwrap_or_default()) as f64 / 1e6;
+            text += &format!("{name}{{worker=\"{worker}\"}} {value}\n");
+        }
+    }
+    text
 }
 
 fn record(recorder: &PrometheusRecorder, seat: &Seat) {
@@ -117,8 +143,6 @@ fn record(recorder: &PrometheusRecorder, seat: &Seat) {
     counter(IMMEDIATES, Some("counted"), figures.immediates_counted);
     counter(IMMEDIATES, Some("stale"), figures.immediates_stale);
     counter(FENCES, None, figures.fences);
-    counter(COMPUTE, None, figures.compute_us);
-    counter(EXPOSED, None, figures.exposed_us);
     counter(PROMPT, None, figures.prompt_tokens);
     counter(CACHED, None, figures.cached_tokens);
     counter(GENERATED, None, figures.generated_tokens);

@@ -63,8 +63,8 @@ async fn compare(aggregated: &Fleet, disaggregated: &Fleet, tokens: usize) -> Re
     let together = median(&together).unwrap_or_default();
     let apart_ms = median(&apart).unwrap_or_default();
     let step = quantile(&steps, 0.5).unwrap_or_default();
-    let compute = after.compute_us - before.compute_us;
-    let layers = (after.exposed_us - before.exposed_us) / compute * after.layers;
+    let compute = after.compute_s - before.compute_s;
+    let layers = (after.exposed_s - before.exposed_s) / compute * after.layers;
     let met = |yes| if yes { "met" } else { "not met" };
     println!(
         "{tokens:>7} {together:>9.1} ms {apart_ms:>9.1} ms {step:>6.1} ms {:>8.3} {:>+9.1} ms {layers:>4.2} lay.  \
@@ -83,10 +83,10 @@ struct Times {
     steps_ms: Vec<f64>,
 }
 
-/// Microseconds that completed transfers took, so far.
+/// Seconds that completed transfers took, so far.
 struct Transfer {
-    compute_us: f64,
-    exposed_us: f64,
+    compute_s: f64,
+    exposed_s: f64,
     layers: f64,
 }
 
@@ -183,8 +183,8 @@ impl Fleet {
         let text = String::from_utf8_lossy(&metrics.body).into_owned();
         let status = self.client.get("/tandem/status").await?.json()?;
         Ok(Transfer {
-            compute_us: sum(&text, "tandem_worker_transfer_compute_microseconds_total"),
-            exposed_us: sum(&text, "tandem_worker_transfer_exposed_microseconds_total"),
+            compute_s: sum(&text, "tandem_worker_transfer_compute_seconds_total"),
+            exposed_s: sum(&text, "tandem_worker_transfer_exposed_seconds_total"),
             layers: status["workers"][0]["layers"]
                 .as_f64()
                 .ok_or("no layers in the status")?,

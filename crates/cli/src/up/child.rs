@@ -12,6 +12,7 @@ use tokio::process::{Child as TokioChild, ChildStdout, Command};
 use super::plan::Member;
 use crate::lifetime::PARENT;
 use crate::started::Started;
+use crate::supervisor;
 
 /// A process that runs, or has ended and was not waited for. Dropped, it is killed.
 pub(super) struct Child {
@@ -53,6 +54,8 @@ impl Child {
             .arg("--config")
             .arg(member.path())
             .env(PARENT, std::process::id().to_string())
+            // A manager's word is with this process, not with its parts.
+            .env_remove(supervisor::SOCKET)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log_file)
