@@ -45,6 +45,12 @@ impl TenantId {
         Self(name.into())
     }
 
+    /// Its name, to keep.
+    #[must_use]
+    pub const fn name(&self) -> &Arc<str> {
+        &self.0
+    }
+
     /// Its name.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -162,6 +168,17 @@ impl AdmissionSettings {
             migrations: 2,
             breaker: BreakerSettings::default(),
         }
+    }
+
+    /// With `queue` as the bound of all, and so of each class.
+    #[must_use]
+    pub fn within(mut self, queue: usize) -> Self {
+        self.queue = queue;
+        for class in &mut self.classes {
+            class.queue = class.queue.min(queue);
+            class.tenant_queue = class.tenant_queue.min(class.queue);
+        }
+        self
     }
 
     /// One class; an unknown id is a fault of the caller's.

@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 /// Tokens that a flow of weight 1 gets in each round. Any value is fair in the long run; this is
 /// about a prompt, so that most turns serve one or two requests.
 pub(super) const QUANTUM: i64 = 1024;
+/// Quanta that a flow may be ahead of its share by being served out of turn.
+const AHEAD: i64 = 4;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Account {
@@ -53,8 +55,21 @@ impl<K: Ord + Clone> Rotation<K> {
         }
     }
 
-    /// Flows, from the one whose turn it is on.
-    pub(super) fn in_order(&self) -> impl Iterator<Item = &K> {
+    /// The flow whose turn it is, then those that may be served where it cannot be: who is owed most
+    /// comes first, and who is ahead of its share by [`AHEAD`] quanta already is left out.
+    pub(super) fn ahead(&self) -> Vec<&K> {
+        let owed = |key: &&K| {
+            let account = self.accounts.get(*key);
+            account.map_or(0, |a| a.credit / a.weight)
+        };
+        let mut others: Vec<&K> = self.turns.iter().skip(1).collect();
+        others.retain(|key| owed(key) > -AHEAD * QUANTUM);
+        others.sort_by_key(|key| -owed(key));
+        self.turns.front().into_iter().chain(others).collect()
+    }
+
+    /// All flows, the one whose turn it is first.
+    pub(super) fn flows(&self) -> impl Iterator<Item = &K> {
         self.turns.iter()
     }
 

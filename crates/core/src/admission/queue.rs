@@ -139,6 +139,19 @@ impl Queue {
         self.class(class).arrivals.len()
     }
 
+    /// Tokens of all that wait.
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        let returned: u64 = self.returned.iter().map(|id| self.cost(*id)).sum();
+        returned + self.classes.iter().map(|class| class.tokens).sum::<u64>()
+    }
+
+    /// Whether a request waits for longer than this moment.
+    #[must_use]
+    pub fn has_waited(&self, now: Instant, request: RequestId) -> bool {
+        self.entries.get(&request).is_some_and(|e| e.since < now)
+    }
+
     /// All that wait, in the order of their ids.
     pub fn requests(&self) -> impl Iterator<Item = RequestId> {
         self.entries.keys().copied()
@@ -169,7 +182,7 @@ impl Queue {
             .filter(|(priority, _)| **priority > own.priority)
             .ok_or(Full::Queue(self.len()))?;
         let newest = last
-            .in_order()
+            .flows()
             .filter_map(|class| self.class(*class).arrivals.last_key_value());
         Ok(newest.max().map(|(_, request)| *request))
     }
@@ -271,7 +284,7 @@ impl Queue {
         let (priority, empty) = (class.priority, class.arrivals.is_empty());
         if empty && let Some(band) = self.bands.get_mut(&priority) {
             band.leave(&waiting.class);
-            if band.in_order().next().is_none() {
+            if band.flows().next().is_none() {
                 self.bands.remove(&priority);
             }
         }
@@ -331,7 +344,7 @@ impl Queue {
             return Vec::new();
         };
         let entries = &self.entries;
-        for id in band.in_order() {
+        for id in band.flows() {
             let class = &mut self.classes[usize::from(id.0)];
             let flows = &class.flows;
             let cost = |tenant: &TenantId| first_cost(entries, flows.get(tenant));
@@ -340,12 +353,12 @@ impl Queue {
             }
         }
         band.turn(|class| next.get(class).copied().unwrap_or(0));
-        let classes: Vec<ClassId> = band.in_order().copied().collect();
+        let classes: Vec<ClassId> = band.ahead().into_iter().copied().collect();
         classes
             .into_iter()
             .flat_map(|id| {
-                let tenants = self.class(id).turns.in_order().cloned();
-                let tenants = tenants.take(most);
+                let tenants = self.class(id).turns.ahead().into_iter();
+                let tenants = tenants.take(most).cloned();
                 tenants.map(move |tenant| (id, tenant)).collect::<Vec<_>>()
             })
             .take(most)
