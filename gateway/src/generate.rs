@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::Value;
 use tandem_core::RequestId;
+use tandem_core::admission::ClassId;
 use tandem_wire::proto;
 use tokio::time::{Instant, timeout_at};
 
@@ -19,9 +20,10 @@ use crate::api::ask::{Ask, Endpoint};
 use crate::api::budget::{self, Room};
 use crate::api::error::ApiError;
 use crate::app::{App, unix_seconds};
-use crate::door::{RETRY_AFTER, Ticket};
+use crate::caller::Standing;
+use crate::door::Ticket;
 use crate::journal::Journal;
-use crate::relay::{self, Event, Fleet, Generation};
+use crate::relay::{self, Event, Generation};
 
 pub(crate) use events::{Events, Piece};
 
@@ -41,6 +43,7 @@ pub(crate) async fn answer(
     app: &Arc<App>,
     endpoint: Endpoint,
     name: String,
+    standing: Standing,
     body: impl Future<Output = Result<Bytes, ApiError>>,
     deadline: Instant,
 ) -> Result<Reply, ApiError> {
@@ -48,7 +51,7 @@ pub(crate) async fn answer(
     let metrics = Arc::clone(&app.metrics);
     let mut journal = Journal::new(metrics, request, name, endpoint);
     let begun = tokio::select! {
-        begun = begin(app, endpoint, request, body, deadline, &mut journal) => begun,
+        begun = begin(app, endpoint, request, standing, body, deadline, &mut journal) => begun,
         error = app.halted() => Err(error),
     };
     let begun = match begun {
@@ -103,13 +106,14 @@ async fn begin(
     app: &Arc<App>,
     endpoint: Endpoint,
     request: RequestId,
+    standing: Standing,
     body: impl Future<Output = Result<Bytes, ApiError>>,
     deadline: Instant,
     journal: &mut Journal,
 ) -> Result<Begun, ApiError> {
     let whole = app.request_timeout;
     let late = |_| ApiError::timeout(whole.as_secs_f32());
-    let ticket = timeout_at(deadline, ticket(app, request))
+    let ticket = timeout_at(deadline, ticket(app, request, standing.class))
         .await
         .map_err(late)??;
     let body = body.await?;
@@ -125,12 +129,9 @@ async fn begin(
     };
     let prompt = u32::try_from(ask.tokens.len()).unwrap_or(u32::MAX);
     let new_tokens = budget::new_tokens(endpoint, prompt, ask.output, room)?;
-    let fleet = Fleet {
-        roster: &app.roster,
-        farewells: &app.farewells,
-    };
-    let mut generation =
-        relay::begin(fleet, ticket, &ask, new_tokens, (deadline, whole), journal).await?;
+    let times = (deadline, whole);
+    let begun = relay::begin(app, ticket, standing, &ask, new_tokens, times, journal);
+    let mut generation = begun.await?;
     let first = generation.next(journal).await?;
     if let Event::Finished(finished) = &first {
         reason(finished)?;
@@ -169,16 +170,11 @@ async fn begin(
     })
 }
 
-async fn ticket(app: &App, request: RequestId) -> Result<Ticket, ApiError> {
-    let busy = |code, message: String| ApiError::busy(code, message, RETRY_AFTER);
-    match app.door.ticket(request).await {
-        Ok(Some(ticket)) => Ok(ticket),
-        Ok(None) => Err(busy(
-            "overloaded",
-            "Too many requests are in flight.".to_owned(),
-        )),
-        Err(closed) => Err(busy("stopping", format!("{closed}."))),
-    }
+async fn ticket(app: &App, request: RequestId, class: ClassId) -> Result<Ticket, ApiError> {
+    app.door.ticket(request, class).await?.ok_or_else(|| {
+        let message = "Too many requests are in flight.";
+        ApiError::busy("overloaded", message, app.door.view().retry_after)
+    })
 }
 
 /// Waits for the whole answer.

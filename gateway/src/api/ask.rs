@@ -46,6 +46,8 @@ pub(crate) struct Ask {
     pub(crate) sampling: proto::Sampling,
     pub(crate) stops: Vec<String>,
     pub(crate) ignore_eos: bool,
+    /// vLLM's: among the caller's requests of a class a lower number is served first.
+    pub(crate) priority: i32,
     pub(crate) stream: bool,
     pub(crate) include_usage: bool,
 }
@@ -88,6 +90,7 @@ impl Ask {
         let ignore_eos = params.boolean("ignore_eos")?.unwrap_or(false);
         let mut sampling = sampling(&mut params)?;
         hints(&mut params)?;
+        let priority = priority(&mut params)?;
         let (output, prompt, neutral) = match endpoint {
             Endpoint::Chat => {
                 sampling.logprobs = chat::logprobs(&mut params)?;
@@ -116,6 +119,7 @@ impl Ask {
             sampling,
             stops,
             ignore_eos,
+            priority,
             stream,
             include_usage,
         })
@@ -234,6 +238,12 @@ fn sampling(params: &mut Params) -> Result<proto::Sampling, ApiError> {
         logprobs: None,
         ..proto::Sampling::default()
     })
+}
+
+fn priority(params: &mut Params) -> Result<i32, ApiError> {
+    let whole = i64::from(i32::MIN)..=i64::from(i32::MAX);
+    let priority = params.integer("priority", whole)?.unwrap_or(0);
+    Ok(i32::try_from(priority).unwrap_or(0))
 }
 
 /// Fields that say who asks and why. They change no answer.

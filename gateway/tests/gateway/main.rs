@@ -6,11 +6,13 @@
     reason = "tests: allow-unwrap-in-tests sees only test functions"
 )]
 
+mod admission;
 mod bad_input;
 mod client;
 mod ends;
 mod harness;
 mod limits;
 mod places;
+mod retry;
 mod scripted_worker;
 mod shapes;
