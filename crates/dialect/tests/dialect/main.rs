@@ -1,0 +1,6 @@
+//! Parsers and grammars of every family, on texts made for the purpose.
+
+mod fuzz;
+mod parsing;
+mod properties;
+mod samples;
