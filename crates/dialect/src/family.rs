@@ -1,5 +1,6 @@
 //! The families, each with its syntax.
 
+use crate::frame::Frame;
 use crate::step::Step;
 
 mod deepseek;
@@ -26,6 +27,8 @@ pub(crate) struct Family {
     pub(crate) bare: &'static [(&'static str, usize)],
     /// All texts of it that may be tokens of their own.
     pub(crate) markers: &'static [&'static str],
+    /// What a grammar holds it to.
+    pub(crate) frame: Frame,
     /// Whether a chat template is of this family.
     pub(crate) detect: fn(&str) -> bool,
 }
@@ -36,6 +39,7 @@ pub(crate) static TOOLS: &[&Family] = &[
     &deepseek::DEEPSEEK_V3,
     &deepseek::DEEPSEEK_V31,
     &mistral::MISTRAL,
+    &mistral::MISTRAL_LIST,
     &phi::PHI4_MINI,
     &glm::GLM45,
     &qwen_coder::QWEN3_CODER,

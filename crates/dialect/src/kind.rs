@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::json::quote;
+use crate::json::{is_value, quote};
 
 /// How many references of a schema are followed.
 const MAX_REFERENCES: usize = 16;
@@ -39,6 +39,16 @@ impl Kinds {
         self.0 == TEXT
     }
 
+    /// Whether it may be a string.
+    pub(crate) fn has_text(self) -> bool {
+        self.0 & TEXT != 0
+    }
+
+    /// Whether it can be true or false only.
+    pub(crate) fn is_boolean(self) -> bool {
+        self.0 == BOOLEAN
+    }
+
     /// Appends the JSON of the argument that was written as `text`: the value that it reads as where the
     /// schema allows that type, otherwise a string.
     pub(crate) fn convert(self, text: &str, out: &mut String) {
@@ -48,13 +58,15 @@ impl Kinds {
             "None" => "null",
             bare => bare,
         };
-        let bit = match serde_json::from_str(bare) {
-            Ok(Value::Number(_)) => NUMBER,
-            Ok(Value::Bool(_)) => BOOLEAN,
-            Ok(Value::Null) => NULL,
-            Ok(Value::Array(_)) => ARRAY,
-            Ok(Value::Object(_)) => OBJECT,
-            Ok(Value::String(_)) | Err(_) => 0,
+        // Not by reading it: a number may be larger than any that could be held.
+        let bit = match bare.as_bytes().first() {
+            _ if !is_value(bare) => 0,
+            Some(b'{') => OBJECT,
+            Some(b'[') => ARRAY,
+            Some(b't' | b'f') => BOOLEAN,
+            Some(b'n') => NULL,
+            Some(b'-' | b'0'..=b'9') => NUMBER,
+            _ => 0,
         };
         if self.0 & bit == 0 {
             quote(out, text);
@@ -160,6 +172,8 @@ mod tests {
             (json!({"const": 1}), "1", "1"),
             (json!({"$ref": "#/$defs/n"}), "1.5", "1.5"),
             (json!({"$ref": "#/nowhere"}), "x", r#""x""#),
+            (json!({"type": "number"}), "1E1838", "1E1838"),
+            (json!({}), "", r#""""#),
             (json!({"type": "object"}), r#"{"a": 1}"#, r#"{"a": 1}"#),
             (json!({}), "[1]", "[1]"),
             (json!({}), r#""a""#, r#""\"a\"""#),

@@ -1,6 +1,6 @@
 //! A Python literal, turned into JSON character by character.
 
-use crate::json::{MAX_DEPTH, escape};
+use crate::json::{MAX_DEPTH, escape, is_value};
 use crate::step::Progress;
 
 /// The longest number.
@@ -320,7 +320,7 @@ impl Python {
                 Progress::Broken
             };
         }
-        if serde_json::from_str::<serde_json::Number>(&self.text).is_err() {
+        if !is_value(&self.text) {
             return Progress::Broken;
         }
         out.push_str(&self.text);

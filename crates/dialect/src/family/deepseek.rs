@@ -6,6 +6,7 @@
 //! first marker and a missing last one are forgiven.
 
 use crate::family::Family;
+use crate::frame::{Arguments, Frame, Piece};
 use crate::step::{Go, Step};
 
 const CALLS_BEGIN: &str = "<｜tool▁calls▁begin｜>";
@@ -39,6 +40,22 @@ pub(crate) static DEEPSEEK_V3: Family = Family {
     opens: &[(CALLS_BEGIN, 0), (BEGIN, 2)],
     bare: &[],
     markers: MARKERS,
+    frame: Frame {
+        before: &[Piece::Marker(CALLS_BEGIN)],
+        call: &[
+            Piece::Marker(BEGIN),
+            Piece::Text("function"),
+            Piece::Marker(SEPARATOR),
+            Piece::Name,
+            Piece::Text("\n```json\n"),
+            Piece::Arguments,
+            Piece::Text("\n```"),
+            Piece::Marker(END),
+        ],
+        between: Some("\n"),
+        after: &[Piece::Marker(CALLS_END)],
+        arguments: Arguments::Json,
+    },
     detect: |template| template.contains(CALLS_BEGIN) && template.contains("```json"),
 };
 
@@ -61,5 +78,18 @@ pub(crate) static DEEPSEEK_V31: Family = Family {
     opens: &[(CALLS_BEGIN, 0), (BEGIN, 2)],
     bare: &[],
     markers: MARKERS,
+    frame: Frame {
+        before: &[Piece::Marker(CALLS_BEGIN)],
+        call: &[
+            Piece::Marker(BEGIN),
+            Piece::Name,
+            Piece::Marker(SEPARATOR),
+            Piece::Arguments,
+            Piece::Marker(END),
+        ],
+        between: Some(""),
+        after: &[Piece::Marker(CALLS_END)],
+        arguments: Arguments::Json,
+    },
     detect: |template| template.contains(CALLS_BEGIN),
 };

@@ -5,6 +5,7 @@
 //! `</arg_value>` cannot be written: it ends there.
 
 use crate::family::Family;
+use crate::frame::{Arguments, Frame, Piece};
 use crate::step::{Go, Step};
 
 pub(crate) static GLM45: Family = Family {
@@ -40,5 +41,28 @@ pub(crate) static GLM45: Family = Family {
         "<arg_value>",
         "</arg_value>",
     ],
+    frame: Frame {
+        before: &[],
+        call: &[
+            Piece::Marker("<tool_call>"),
+            Piece::Name,
+            Piece::Text("\n"),
+            Piece::Arguments,
+            Piece::Marker("</tool_call>"),
+        ],
+        between: Some("\n"),
+        after: &[],
+        arguments: Arguments::Tags {
+            before: &[Piece::Marker("<arg_key>")],
+            between: &[
+                Piece::Marker("</arg_key>"),
+                Piece::Text("\n"),
+                Piece::Marker("<arg_value>"),
+            ],
+            inside: "",
+            closing: Piece::Marker("</arg_value>"),
+            behind: "\n",
+        },
+    },
     detect: |template| template.contains("<arg_key>"),
 };

@@ -4,6 +4,7 @@
 //! vLLM's `granite` parser.
 
 use crate::family::Family;
+use crate::frame::{Arguments, Frame, Piece};
 use crate::step::{Go, Step};
 
 /// A list of calls in JSON; [`IN_LIST`] stands behind its opening bracket.
@@ -17,11 +18,27 @@ pub(super) static LIST: &[Step] = &[
 
 pub(super) const IN_LIST: usize = 2;
 
+/// One of the list's calls.
+pub(super) const CALL: &[Piece] = &[
+    Piece::Text("{\"name\": \""),
+    Piece::Name,
+    Piece::Text("\", \"arguments\": "),
+    Piece::Arguments,
+    Piece::Text("}"),
+];
+
 pub(crate) static GRANITE: Family = Family {
     name: "granite",
     steps: LIST,
     opens: &[("<|tool_call|>", 0), ("<tool_call>", 0)],
     bare: &[],
     markers: &["<|tool_call|>"],
+    frame: Frame {
+        before: &[Piece::Marker("<|tool_call|>"), Piece::Text("[")],
+        call: CALL,
+        between: Some(", "),
+        after: &[Piece::Text("]")],
+        arguments: Arguments::Json,
+    },
     detect: |template| template.contains("<|tool_call|>"),
 };

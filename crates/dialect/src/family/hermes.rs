@@ -4,6 +4,7 @@
 //! NousResearch/Hermes-2-Pro and in Qwen's guide on function calling. A missing closing tag is forgiven.
 
 use crate::family::Family;
+use crate::frame::{Arguments, Frame, Piece};
 use crate::step::{Go, Step};
 
 pub(crate) static HERMES: Family = Family {
@@ -17,5 +18,20 @@ pub(crate) static HERMES: Family = Family {
     opens: &[("<tool_call>", 0)],
     bare: &[],
     markers: &["<tool_call>", "</tool_call>"],
+    frame: Frame {
+        before: &[],
+        call: &[
+            Piece::Marker("<tool_call>"),
+            Piece::Text("\n{\"name\": \""),
+            Piece::Name,
+            Piece::Text("\", \"arguments\": "),
+            Piece::Arguments,
+            Piece::Text("}\n"),
+            Piece::Marker("</tool_call>"),
+        ],
+        between: Some("\n"),
+        after: &[],
+        arguments: Arguments::Json,
+    },
     detect: |template| template.contains("<tool_call>"),
 };

@@ -5,6 +5,7 @@
 //! the template writes it out again. A missing last marker is forgiven.
 
 use crate::family::Family;
+use crate::frame::{Arguments, Frame, Piece};
 use crate::step::{Go, Step};
 
 pub(crate) static KIMI_K2: Family = Family {
@@ -40,5 +41,21 @@ pub(crate) static KIMI_K2: Family = Family {
         "<|tool_call_argument_begin|>",
         "<|tool_call_end|>",
     ],
+    frame: Frame {
+        before: &[Piece::Marker("<|tool_calls_section_begin|>")],
+        call: &[
+            Piece::Marker("<|tool_call_begin|>"),
+            Piece::Text("functions."),
+            Piece::Name,
+            Piece::Text(":"),
+            Piece::Number,
+            Piece::Marker("<|tool_call_argument_begin|>"),
+            Piece::Arguments,
+            Piece::Marker("<|tool_call_end|>"),
+        ],
+        between: Some(""),
+        after: &[Piece::Marker("<|tool_calls_section_end|>")],
+        arguments: Arguments::Json,
+    },
     detect: |template| template.contains("<|tool_calls_section_begin|>"),
 };

@@ -5,6 +5,7 @@
 //! tools (`brave_search.call(...)`) are content.
 
 use crate::family::Family;
+use crate::frame::{Arguments, Frame, Piece};
 use crate::step::{Go, Step};
 
 pub(crate) static LLAMA3_JSON: Family = Family {
@@ -17,6 +18,19 @@ pub(crate) static LLAMA3_JSON: Family = Family {
     opens: &[("<|python_tag|>", 0)],
     bare: &[("{", 0)],
     markers: &["<|python_tag|>"],
+    frame: Frame {
+        before: &[],
+        call: &[
+            Piece::Text("{\"name\": \""),
+            Piece::Name,
+            Piece::Text("\", \"parameters\": "),
+            Piece::Arguments,
+            Piece::Text("}"),
+        ],
+        between: None,
+        after: &[],
+        arguments: Arguments::Json,
+    },
     detect: |template| {
         template.contains("<|python_tag|>")
             || template.contains("\"parameters\": dictionary of argument name")

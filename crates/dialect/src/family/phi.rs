@@ -4,7 +4,8 @@
 //! not say `functools`: there the dialect has to be named.
 
 use crate::family::Family;
-use crate::family::granite::{IN_LIST, LIST};
+use crate::family::granite::{CALL, IN_LIST, LIST};
+use crate::frame::{Arguments, Frame, Piece};
 
 pub(crate) static PHI4_MINI: Family = Family {
     name: "phi4_mini",
@@ -12,5 +13,12 @@ pub(crate) static PHI4_MINI: Family = Family {
     opens: &[("functools[", IN_LIST)],
     bare: &[],
     markers: &[],
+    frame: Frame {
+        before: &[Piece::Marker("functools[")],
+        call: CALL,
+        between: Some(", "),
+        after: &[Piece::Text("]")],
+        arguments: Arguments::Json,
+    },
     detect: |template| template.contains("functools["),
 };

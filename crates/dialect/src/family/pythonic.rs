@@ -4,6 +4,7 @@
 //! parsers. Arguments are literals of Python: strings, numbers, `True`, `False`, `None`, lists and dictionaries.
 
 use crate::family::Family;
+use crate::frame::{Arguments, Frame, Piece};
 use crate::step::{Go, Step};
 
 pub(crate) static PYTHONIC: Family = Family {
@@ -33,5 +34,17 @@ pub(crate) static PYTHONIC: Family = Family {
     opens: &[("<|python_start|>", 0)],
     bare: &[("[", 0)],
     markers: &["<|python_start|>", "<|python_end|>"],
+    frame: Frame {
+        before: &[Piece::Text("[")],
+        call: &[
+            Piece::Name,
+            Piece::Text("("),
+            Piece::Arguments,
+            Piece::Text(")"),
+        ],
+        between: Some(", "),
+        after: &[Piece::Text("]")],
+        arguments: Arguments::Python,
+    },
     detect: |template| template.contains("<|python_start|>") || template.contains("[func_name1("),
 };

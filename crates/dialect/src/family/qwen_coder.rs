@@ -5,6 +5,7 @@
 //! `<tool_call>` tags are forgiven. A string that contains `</parameter>` cannot be written: it ends there.
 
 use crate::family::Family;
+use crate::frame::{Arguments, Frame, Piece};
 use crate::step::{Go, Step};
 
 pub(crate) static QWEN3_CODER: Family = Family {
@@ -32,5 +33,26 @@ pub(crate) static QWEN3_CODER: Family = Family {
     opens: &[("<tool_call>", 0), ("<function=", 2)],
     bare: &[],
     markers: &["<tool_call>", "</tool_call>"],
+    frame: Frame {
+        before: &[],
+        call: &[
+            Piece::Marker("<tool_call>"),
+            Piece::Text("\n<function="),
+            Piece::Name,
+            Piece::Text(">\n"),
+            Piece::Arguments,
+            Piece::Text("</function>\n"),
+            Piece::Marker("</tool_call>"),
+        ],
+        between: Some("\n"),
+        after: &[],
+        arguments: Arguments::Tags {
+            before: &[Piece::Text("<parameter=")],
+            between: &[Piece::Text(">\n")],
+            inside: "\n",
+            closing: Piece::Text("</parameter>"),
+            behind: "\n",
+        },
+    },
     detect: |template| template.contains("<function=") && template.contains("<parameter="),
 };
