@@ -168,8 +168,8 @@ impl Run {
             (Step::Arguments, State::Arguments(scan)) => arguments(scan, c, next, calls),
             (Step::Object(_), State::Object(object)) => moved(object.push(c, calls), next),
             (Step::Key(end), State::Key(key, held)) => argument(key, held, c, end, next, calls),
-            (Step::Value(end, lines), State::Value(value)) => {
-                match value.push(c, end, lines, calls.json()) {
+            (Step::Value(ends, line), State::Value(value)) => {
+                match value.push(c, ends, line, calls.json()) {
                     true => Move::To(next),
                     false => Move::Stay,
                 }

@@ -53,8 +53,8 @@ pub(crate) enum Step {
     Open,
     /// An argument's name and this text behind it.
     Key(&'static str),
-    /// An argument in plain text, up to the text; `true`: with one line break around it that is not its own.
-    Value(&'static str, bool),
+    /// An argument in plain text, up to one of the texts; `true`: behind a line break that is not its own.
+    Value(&'static [&'static str], bool),
     /// An argument as a literal of Python.
     Python,
     /// All arguments have come.

@@ -23,22 +23,24 @@ impl Value {
         }
     }
 
-    /// Takes a character; JSON goes to `out`. True: the closing tag `end` is complete. With `lines` a line
-    /// break behind the opening and one before the closing tag do not belong to the text.
-    pub(crate) fn push(&mut self, c: char, end: &str, lines: bool, out: &mut String) -> bool {
+    /// Takes a character; JSON goes to `out`. True: one of `ends` is complete. With `line` a line break at the
+    /// beginning does not belong to the text.
+    pub(crate) fn push(
+        &mut self,
+        c: char,
+        ends: &'static [&'static str],
+        line: bool,
+        out: &mut String,
+    ) -> bool {
         let first = !std::mem::replace(&mut self.begun, true);
         if first && self.kinds.is_text() {
             out.push('"');
         }
-        if first && lines && c == '\n' {
+        if first && line && c == '\n' {
             return false;
         }
         let mut released = String::new();
-        let found = if lines {
-            self.closing(c, end, &mut released)
-        } else {
-            self.held.push(c, std::iter::once(end), &mut released)
-        };
+        let found = self.held.push(c, ends.iter().copied(), &mut released);
         let over = matches!(found, Found::Marker(_));
         if self.kinds.is_text() {
             released.chars().for_each(|c| escape(out, c));
@@ -52,13 +54,6 @@ impl Value {
             }
         }
         over
-    }
-
-    /// A line break is held back, too, since it may stand before the tag.
-    fn closing(&mut self, c: char, end: &str, released: &mut String) -> Found {
-        let line = format!("\n{end}");
-        self.held
-            .push(c, [line.as_str(), end].into_iter(), released)
     }
 
     /// What may belong to the closing tag.

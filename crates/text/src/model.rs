@@ -150,6 +150,11 @@ impl TextModel {
         self.parts.context_length
     }
 
+    /// The chat template's text; where a model has another for tools, that one.
+    pub fn chat_template(&self) -> Option<String> {
+        self.parts.template.as_ref()?.source()
+    }
+
     /// The model's own name: GGUF's `general.name`, or the directory's.
     pub fn model_name(&self) -> Option<&str> {
         self.parts.name.as_deref()

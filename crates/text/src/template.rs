@@ -113,6 +113,17 @@ impl ChatTemplate {
         }))
     }
 
+    /// The text that is rendered where there are tools.
+    pub(crate) fn source(&self) -> Option<String> {
+        let name = if self.has_tool_use {
+            "tool_use"
+        } else {
+            "chat"
+        };
+        let template = self.environment.get_template(name).ok()?;
+        Some(template.source().to_owned())
+    }
+
     pub(crate) fn render(
         &self,
         messages: &serde_json::Value,

@@ -23,7 +23,7 @@ pub(crate) static GLM45: Family = Family {
         Step::Key("</arg_key>"),
         Step::Space,
         Step::Text("<arg_value>"),
-        Step::Value("</arg_value>", false),
+        Step::Value(&["</arg_value>"], false),
         Step::Space,
         Step::Go(5),
         Step::Close,

@@ -23,7 +23,7 @@ pub(crate) static QWEN3_CODER: Family = Family {
             Go::Break,
         ),
         Step::Key(">"),
-        Step::Value("</parameter>", true),
+        Step::Value(&["\n</parameter>", "</parameter>"], true),
         Step::Go(6),
         Step::Close,
         Step::End,

@@ -5,3 +5,5 @@ mod grammar;
 mod parsing;
 mod properties;
 mod samples;
+mod shapes;
+mod vocabulary;

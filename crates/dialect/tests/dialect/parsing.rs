@@ -371,6 +371,7 @@ fn families_are_recognised_by_their_templates() {
             Some("granite"),
             Some("granite"),
         ),
+        ("'[TOOL_CALLS] ['", Some("mistral_list"), None),
         (
             "'[TOOL_CALLS]' + '[ARGS]' '[THINK]'",
             Some("mistral"),
@@ -403,6 +404,21 @@ fn families_are_recognised_by_their_templates() {
             "{template}"
         );
     }
+}
+
+/// As it stands in the model's GGUF file.
+const SMOLLM2: &str = "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}\
+    {{ '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n' }}\
+    {% endif %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}\
+    {% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+
+#[test]
+fn smollm2_has_neither_calls_nor_reasoning() {
+    let dialect = Dialect::detect(SMOLLM2);
+    assert_eq!((dialect.tools(), dialect.reasoning()), (None, None));
+    let text = "<think>{\"name\": \"now\"}</think> <tool_call>";
+    let answer = collect(parse(dialect, options(Release::Whole), &[text]));
+    assert_eq!(answer.content, text);
 }
 
 #[test]

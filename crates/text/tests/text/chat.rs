@@ -207,3 +207,10 @@ fn tools_choose_the_template_made_for_them() {
     let tools = options(Some(json!([])));
     assert_eq!(model.render_chat(&json!([]), tools).as_deref(), Ok("tools"));
 }
+
+#[test]
+fn the_templates_text_can_be_looked_at() {
+    assert_eq!(made::model().chat_template(), None);
+    let model = made::with_template("a {{ bos_token }}").unwrap();
+    assert_eq!(model.chat_template().as_deref(), Some("a {{ bos_token }}"));
+}
