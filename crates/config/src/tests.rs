@@ -132,7 +132,7 @@ fn an_unknown_key_is_told_the_nearest_known_one_or_all_of_them() {
     );
     assert_complaint(
         &format!("listen = 1\n{GATEWAY}"),
-        "1: unknown key outside a table: `listen`; known: gateway, policy, worker, fabric, \
+        "1: unknown key outside a table: `listen`; known: gateway, admission, policy, worker, fabric, \
          topology, identity, control, log",
     );
 }
@@ -344,8 +344,8 @@ fn what_is_wrong_with_admission_is_told_with_its_place() {
         "5: [admission] default_class: no class \"c\"; there are default",
     );
     complaint(
-        "[admission.class.a]\nttft = 5\n",
-        "5: unknown key `ttft` in [admission.class.a]; did you mean `ttft_ms`?",
+        "[admission.class.a]\nttft_m = 5\n",
+        "5: unknown key `ttft_m` in [admission.class.a]; did you mean `ttft_ms`?",
     );
     complaint(
         "[admission]\nclass = 5\n",

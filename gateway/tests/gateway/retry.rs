@@ -85,6 +85,32 @@ async fn fail(call: &mut Call, blame: Blame) {
     .await;
 }
 
+/// An answer with its first tokens; and who decodes it.
+async fn begin(pairs: &mut Pairs, body: &Value, tokens: &[(u32, &str)]) -> (Stream, usize, Call) {
+    let address = pairs.gateway.address;
+    let serve = async {
+        let (first, mut call) = pairs.call().await;
+        call.start().await;
+        for (token, text) in tokens {
+            call.token(*token, text).await;
+        }
+        (first, call)
+    };
+    let (stream, (first, call)) = tokio::join!(post_stream(address, CHAT, body), serve);
+    (stream, first, call)
+}
+
+/// The texts of the next `pieces` events that have one.
+async fn texts(stream: &mut Stream, pieces: usize) -> String {
+    let mut found = Vec::new();
+    while found.len() < pieces {
+        let event = stream.json().await;
+        let text = event["choices"][0]["delta"]["content"].as_str();
+        found.extend(text.filter(|text| !text.is_empty()).map(ToOwned::to_owned));
+    }
+    found.concat()
+}
+
 /// The text, the finish reason, and the tokens of the answer that were counted.
 async fn read(mut stream: Stream) -> (String, String, u64) {
     assert_eq!(stream.status, 200);
@@ -143,15 +169,12 @@ async fn a_request_that_fails_before_its_first_token_is_answered_by_another_pair
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_whose_worker_is_lost_goes_on_in_the_same_stream() {
     let mut pairs = pairs(|_| {}).await;
-    let address = pairs.gateway.address;
     let body = streamed();
+    let (mut stream, first, call) = begin(&mut pairs, &body, &[(5, "Hel"), (6, "lo")]).await;
+    let begun = texts(&mut stream, 2).await;
+    let prompt = &call.generate.tokens;
+    pairs.kill(first);
     let serve = async {
-        let (first, mut call) = pairs.call().await;
-        call.start().await;
-        call.token(5, "Hel").await;
-        call.token(6, "lo").await;
-        let prompt = call.generate.tokens.clone();
-        pairs.kill(first);
         let (_, mut call) = pairs.call().await;
         let generate = &call.generate;
         assert_eq!(generate.tokens, [&prompt[..], &[5, 6]].concat());
@@ -162,9 +185,15 @@ async fn an_answer_whose_worker_is_lost_goes_on_in_the_same_stream() {
         call.token(7, " you").await;
         call.finish("!", FinishReason::Stop).await;
     };
-    let (stream, ()) = tokio::join!(post_stream(address, CHAT, &body), serve);
-    assert_eq!(read(stream).await, ("Hello you!".into(), "stop".into(), 3));
-    assert_eq!(pairs.counted("tandem_migrations_total", "decode").await, 1.0);
+    let ((rest, reason, tokens), ()) = tokio::join!(read(stream), serve);
+    assert_eq!(
+        (begun + &rest, reason, tokens),
+        ("Hello you!".into(), "stop".into(), 3)
+    );
+    assert_eq!(
+        pairs.counted("tandem_migrations_total", "decode").await,
+        1.0
+    );
     assert_eq!(pairs.counted("tandem_retries_total", "decode").await, 0.0);
     pairs.gateway.at_rest().await;
 }
@@ -187,7 +216,10 @@ async fn an_answer_moves_a_bounded_number_of_times() {
     let events = stream.rest().await;
     assert!(events[events.len() - 2].contains("\"broke\""), "{events:?}");
     assert_eq!(events[events.len() - 1], "[DONE]");
-    assert_eq!(pairs.counted("tandem_migrations_total", "fabric").await, 1.0);
+    assert_eq!(
+        pairs.counted("tandem_migrations_total", "fabric").await,
+        1.0
+    );
     pairs.gateway.at_rest().await;
 }
 
@@ -219,17 +251,11 @@ async fn with_retries_and_migrations_off_the_first_failure_is_the_answer() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_was_complete_when_its_worker_was_lost_is_complete() {
     let mut pairs = pairs(|_| {}).await;
-    let address = pairs.gateway.address;
     let body = with(streamed(), json!({"max_tokens": 2}));
-    let serve = async {
-        let (first, mut call) = pairs.call().await;
-        call.start().await;
-        call.token(5, "a").await;
-        call.token(6, "b").await;
-        pairs.kill(first);
-    };
-    let (stream, ()) = tokio::join!(post_stream(address, CHAT, &body), serve);
-    assert_eq!(read(stream).await, ("ab".into(), "length".into(), 2));
+    let (mut stream, first, _call) = begin(&mut pairs, &body, &[(5, "a"), (6, "b")]).await;
+    assert_eq!(texts(&mut stream, 2).await, "ab");
+    pairs.kill(first);
+    assert_eq!(read(stream).await, (String::new(), "length".into(), 2));
     pairs.gateway.at_rest().await;
 }
 
