@@ -18,8 +18,8 @@ use tandem_wire::proto::generate_reply::Kind;
 use tandem_wire::proto::refusal::Reason;
 use tokio::time::{Instant, timeout_at};
 
-use crate::api::ask::Ask;
 use crate::api::error::ApiError;
+use crate::api::request::Ask;
 use crate::door::{Answer, Closed, RETRY_AFTER, Ticket};
 use crate::journal::Journal;
 use crate::roster::{Reachable, Roster};
@@ -156,14 +156,12 @@ async fn reserve(
         .transpose()?;
     let generate = proto::Generate {
         request: tandem_wire::convert::request_bytes(ticket.request()),
-        tokens: ask.tokens.clone(),
+        tokens: ask.tokens.to_vec(),
         generated: 0,
         sampling: Some(ask.sampling.clone()),
         stop: Some(proto::Stop {
             max_tokens: new_tokens,
-            texts: ask.stops.clone(),
-            ignore_eos: ask.ignore_eos,
-            ..proto::Stop::default()
+            ..ask.stop.clone()
         }),
         prefill,
         time_left_ms: time_left_ms(deadline),
@@ -245,10 +243,5 @@ impl Generation {
                 }
             }
         }
-    }
-
-    /// When it ends at the latest.
-    pub(crate) const fn deadline(&self) -> Instant {
-        self.deadline
     }
 }

@@ -113,6 +113,16 @@ impl ChatTemplate {
         }))
     }
 
+    pub(crate) fn source(&self) -> String {
+        let templates = self.environment.templates();
+        templates.map(|(_, template)| template.source()).collect()
+    }
+
+    pub(crate) fn uses(&self, variable: &str) -> bool {
+        let template = self.environment.get_template("chat");
+        template.is_ok_and(|template| template.undeclared_variables(false).contains(variable))
+    }
+
     pub(crate) fn render(
         &self,
         messages: &serde_json::Value,

@@ -7,10 +7,17 @@
 )]
 
 mod bad_input;
+mod choices;
 mod client;
+mod conformance;
 mod ends;
 mod harness;
+mod hostile;
 mod limits;
+mod messages;
+mod parameters;
 mod places;
+mod responses;
 mod scripted_worker;
 mod shapes;
+mod text;
