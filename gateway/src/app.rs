@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 
-use crate::api::error::ApiError;
-use crate::door::{Door, RETRY_AFTER, View};
+use crate::api::error::{ApiError, RETRY_AFTER};
+use crate::door::{Door, View};
 use crate::metrics::Metrics;
 use crate::reading::Reading;
 use crate::relay::Farewells;

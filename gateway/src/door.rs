@@ -10,9 +10,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tandem_core::admission::AdmissionSettings;
 use tandem_core::fleet::{Mismatch, WorkerFacts, WorkerLoad};
-use tandem_core::front_door::{DoorLimits, FrontDoor, Input, Output, Rejection};
-use tandem_core::pairing::{Pair, RequestFacts};
+use tandem_core::front_door::{FrontDoor, Input, Output, Rejection};
+use tandem_core::pairing::Pair;
 use tandem_core::{Instant, RequestId};
 use tandem_policies::Pairing;
 use tandem_wire::task::{Task, spawn};
@@ -23,13 +24,19 @@ use crate::clock::Clock;
 pub(crate) use ticket::Ticket;
 pub(crate) use view::View;
 
-/// Told to clients that are turned away for want of workers or room.
-pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Messages to the door beside the tickets' ends.
 const COMMANDS: usize = 256;
 
 /// What the door answers to a submission or a refusal: whom to ask, or why nobody.
-pub(crate) type Answer = Result<Pair, Rejection>;
+pub(crate) type Answer = Result<Pair, Rejected>;
+
+/// A request that was turned away.
+#[derive(Debug)]
+pub(crate) struct Rejected {
+    pub(crate) why: Rejection,
+    /// When another try may do; `None` where none would.
+    pub(crate) retry_after: Option<Duration>,
+}
 
 #[derive(Debug)]
 enum Command {
@@ -48,7 +55,7 @@ enum Command {
         answer: oneshot::Sender<Result<(), Mismatch>>,
     },
     /// A ticket ended.
-    End { request: RequestId },
+    End { request: RequestId, generated: u32 },
 }
 
 /// Talks to the door's task.
@@ -60,6 +67,7 @@ pub(crate) struct Door {
     tickets: usize,
     view: watch::Receiver<View>,
     clock: Clock,
+    admission: Arc<AdmissionSettings>,
 }
 
 /// The door's task has ended: the gateway is stopping.
@@ -68,17 +76,17 @@ pub(crate) struct Door {
 pub(crate) struct Closed;
 
 impl Door {
-    /// Starts the task. At most `queue` requests wait and at most `tickets` are in flight.
-    pub(crate) fn open(queue: usize, tickets: usize, policy: Pairing) -> (Self, Task<()>) {
+    /// Starts the task. At most `tickets` requests are in flight.
+    pub(crate) fn open(
+        admission: AdmissionSettings,
+        tickets: usize,
+        policy: Pairing,
+    ) -> (Self, Task<()>) {
         let (commands, inbox) = mpsc::channel(tickets + COMMANDS);
         let clock = Clock::start();
-        let limits = DoorLimits {
-            queue,
-            retry_after: RETRY_AFTER,
-        };
-        let door = FrontDoor::new(limits, policy);
+        let door = FrontDoor::new(admission.clone(), policy);
         let mut first = View::default();
-        first.update(&door);
+        first.update(clock.now(), &door);
         let (publish, view) = watch::channel(first);
         let keeper = Keeper {
             door,
@@ -96,9 +104,15 @@ impl Door {
                 tickets,
                 view,
                 clock,
+                admission: Arc::new(admission),
             },
             task,
         )
+    }
+
+    /// How requests are admitted.
+    pub(crate) fn admission(&self) -> &AdmissionSettings {
+        &self.admission
     }
 
     /// Requests that have not ended: those with a ticket, and those whose end the door has yet to
@@ -134,6 +148,11 @@ impl Door {
         // Fails only where the gateway is stopping.
         let _ = self.commands.send(Command::Tell(input)).await;
     }
+
+    /// Something happened that the door may miss: told unless it is behind.
+    pub(crate) fn hint(&self, input: Input) {
+        let _ = self.commands.try_send(Command::Tell(input));
+    }
 }
 
 /// What the task owns.
@@ -167,7 +186,9 @@ impl Keeper {
                 self.door.in_flight() <= self.tickets,
                 "whoever submits holds a ticket"
             );
-            self.publish.send_modify(|view| view.update(&self.door));
+            let now = self.clock.now();
+            self.publish
+                .send_modify(|view| view.update(now, &self.door));
         }
     }
 
@@ -191,9 +212,9 @@ impl Keeper {
             }) => {
                 let _ = answer.send(self.door.join(*facts, load));
             }
-            Some(Command::End { request }) => {
+            Some(Command::End { request, generated }) => {
                 self.waiting.remove(&request);
-                self.door.handle(now, Input::Ended { request });
+                self.door.handle(now, Input::Ended { request, generated });
             }
         }
     }
@@ -201,7 +222,11 @@ impl Keeper {
     fn answer(&mut self, output: Output) {
         let (request, answer) = match output {
             Output::Ask { request, pair } => (request, Ok(pair)),
-            Output::Reject { request, why } => (request, Err(why)),
+            Output::Reject {
+                request,
+                why,
+                retry_after,
+            } => (request, Err(Rejected { why, retry_after })),
         };
         // Nobody waits where the client has left; its ticket's end is on its way.
         if let Some(waiting) = self.waiting.remove(&request) {

@@ -20,6 +20,7 @@ use bytes::Bytes;
 use futures_util::future::try_join_all;
 use serde_json::Value;
 use tandem_core::RequestId;
+use tandem_core::admission::ClassId;
 use tandem_wire::task::{Task, spawn};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
@@ -30,7 +31,8 @@ use crate::api::error::ApiError;
 use crate::api::request::{Endpoint, Request};
 use crate::api::sampling;
 use crate::app::{App, unix_seconds};
-use crate::door::{RETRY_AFTER, Ticket, View};
+use crate::caller::Standing;
+use crate::door::{Ticket, View};
 use crate::journal::Journal;
 
 use choice::Choice;
@@ -68,6 +70,7 @@ pub(crate) async fn answer(
     app: &Arc<App>,
     endpoint: Endpoint,
     name: String,
+    standing: Standing,
     body: impl Future<Output = Result<Bytes, ApiError>>,
     deadline: Instant,
 ) -> Result<Reply, ApiError> {
@@ -81,7 +84,7 @@ pub(crate) async fn answer(
         endpoint,
     );
     let read = tokio::select! {
-        read = read(app, endpoint, request, body, deadline, journal) => read,
+        read = read(app, (endpoint, standing), request, body, deadline, journal) => read,
         error = ends(app, deadline, &fate) => Err(error),
     };
     let running = read.inspect_err(|error| fate.failed(error))?;
@@ -120,7 +123,7 @@ struct Running {
 /// Reads the request and takes a ticket for each of its answers.
 async fn read(
     app: &Arc<App>,
-    endpoint: Endpoint,
+    (endpoint, standing): (Endpoint, Standing),
     id: RequestId,
     body: impl Future<Output = Result<Bytes, ApiError>>,
     deadline: Instant,
@@ -128,7 +131,7 @@ async fn read(
 ) -> Result<Running, ApiError> {
     let result = async {
         // Whoever has no ticket does not get to send a body.
-        let first = ticket(app, id).await?;
+        let first = ticket(app, id, standing.class).await?;
         let body = body.await?;
         let view = app.door.view();
         let request = app.reading.read(endpoint, body, &view).await?;
@@ -136,7 +139,7 @@ async fn read(
         let mut tickets = vec![(id, first)];
         while tickets.len() < request.choices() {
             let id = RequestId(rand::random());
-            tickets.push((id, ticket(app, id).await?));
+            tickets.push((id, ticket(app, id, standing.class).await?));
         }
         // It may have changed while the prompt was read.
         let view = app.door.view();
@@ -162,6 +165,7 @@ async fn read(
     let choice = |(index, ((_, ticket), journal))| Choice {
         index,
         ticket,
+        standing: standing.clone(),
         ask: request.ask(index),
         new_tokens: new_tokens[index / answers],
         journal,
@@ -233,16 +237,11 @@ fn reading(app: &App, request: &Request) -> Reading {
     }
 }
 
-async fn ticket(app: &App, request: RequestId) -> Result<Ticket, ApiError> {
-    let busy = |code, message: String| ApiError::busy(code, message, RETRY_AFTER);
-    match app.door.ticket(request).await {
-        Ok(Some(ticket)) => Ok(ticket),
-        Ok(None) => Err(busy(
-            "overloaded",
-            "Too many requests are in flight.".to_owned(),
-        )),
-        Err(closed) => Err(busy("stopping", format!("{closed}."))),
-    }
+async fn ticket(app: &App, request: RequestId, class: ClassId) -> Result<Ticket, ApiError> {
+    app.door.ticket(request, class).await?.ok_or_else(|| {
+        let message = "Too many requests are in flight.";
+        ApiError::busy("overloaded", message, app.door.view().retry_after)
+    })
 }
 
 /// Begins a stream; answered once there is something to stream.

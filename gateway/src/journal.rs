@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tandem_core::RequestId;
+use tandem_core::admission::ClassId;
 use tandem_core::pairing::Pair;
 use tandem_wire::proto;
 use tokio::time::Instant;
@@ -23,7 +24,9 @@ pub(crate) struct Journal {
     stream: bool,
     arrived: Instant,
     prompt_tokens: u64,
+    class: ClassId,
     queued: Option<Instant>,
+    moves: u32,
     pair: Option<Pair>,
     reserved: Option<Instant>,
     transfer_us: Option<u64>,
@@ -51,7 +54,9 @@ impl Journal {
             stream: false,
             arrived: Instant::now(),
             prompt_tokens: 0,
+            class: ClassId::default(),
             queued: None,
+            moves: 0,
             pair: None,
             reserved: None,
             transfer_us: None,
@@ -79,7 +84,8 @@ impl Journal {
     }
 
     /// It waits for a pair.
-    pub(crate) fn queued(&mut self) {
+    pub(crate) fn queued(&mut self, class: ClassId) {
+        self.class = class;
         self.queued = Some(Instant::now());
     }
 
@@ -88,14 +94,19 @@ impl Journal {
         self.pair = Some(pair.clone());
     }
 
+    /// It goes on on another pair.
+    pub(crate) fn moved(&mut self, pair: &Pair) {
+        self.moves += 1;
+        self.paired(pair);
+    }
+
     /// The lease is granted.
     pub(crate) fn reserved(&mut self) {
         let now = Instant::now();
         self.reserved = Some(now);
         if let Some(queued) = self.queued {
-            self.metrics
-                .queue_seconds
-                .record((now - queued).as_secs_f64());
+            let seconds = (now - queued).as_secs_f64();
+            self.metrics.admission.waited(self.class, seconds);
         }
     }
 
@@ -156,6 +167,7 @@ impl Drop for Journal {
             prompt_tokens = self.prompt_tokens,
             tokens = self.tokens,
             queue_ms = millis(self.queued, self.reserved),
+            moves = self.moves,
             transfer_us = self.transfer_us,
             ttft_ms = millis(Some(self.arrived), self.first_token),
             total_ms = total.as_secs_f64() * 1e3,

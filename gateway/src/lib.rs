@@ -11,6 +11,7 @@
 
 mod api;
 mod app;
+mod caller;
 mod clock;
 mod door;
 mod generate;

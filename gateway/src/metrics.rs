@@ -2,6 +2,7 @@
 //!
 //! Each gateway has a recorder of its own, so that several can live in one process.
 
+mod admission;
 mod workers;
 
 use ::metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder};
@@ -9,8 +10,12 @@ use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
 
+use tandem_core::admission::AdmissionSettings;
+
+use crate::door::View;
 use crate::roster::Roster;
 
+pub(crate) use admission::AdmissionMetrics;
 pub(crate) use workers::states as page_states;
 
 /// vLLM's buckets, so that its dashboards can be used.
@@ -43,7 +48,11 @@ const HISTOGRAMS: [(&str, &[f64], &str); 4] = [
         WHOLE,
         "From a request's arrival to its end.",
     ),
-    (QUEUE, WHOLE, "From a request's submission to its lease."),
+    (
+        QUEUE,
+        WHOLE,
+        "From a request's submission to its first lease.",
+    ),
 ];
 
 const TIME_TO_FIRST_TOKEN: &str = "tandem_time_to_first_token_seconds";
@@ -70,12 +79,12 @@ pub(crate) struct Metrics {
     pub(crate) time_to_first_token: Histogram,
     pub(crate) time_per_output_token: Histogram,
     pub(crate) request_duration: Histogram,
-    pub(crate) queue_seconds: Histogram,
+    pub(crate) admission: AdmissionMetrics,
 }
 
 impl Metrics {
     /// Nothing has been counted.
-    pub(crate) fn new() -> Result<Self, BuildError> {
+    pub(crate) fn new(admission: &AdmissionSettings) -> Result<Self, BuildError> {
         let mut builder = PrometheusBuilder::new();
         for (name, buckets, _) in HISTOGRAMS {
             builder = builder.set_buckets_for_metric(Matcher::Full(name.to_owned()), buckets)?;
@@ -121,7 +130,7 @@ impl Metrics {
             time_to_first_token: histogram(TIME_TO_FIRST_TOKEN),
             time_per_output_token: histogram(TIME_PER_OUTPUT_TOKEN),
             request_duration: histogram(REQUEST_DURATION),
-            queue_seconds: histogram(QUEUE),
+            admission: AdmissionMetrics::new(&recorder, admission),
             recorder,
         })
     }
@@ -137,10 +146,12 @@ impl Metrics {
     }
 
     /// All of it, with the workers' figures.
-    pub(crate) fn render(&self, in_flight: usize, queued: usize, roster: &Roster) -> String {
+    pub(crate) fn render(&self, in_flight: usize, view: &View, roster: &Roster) -> String {
         self.in_flight.set(in_flight as f64);
-        self.queued.set(queued as f64);
-        self.handle.render() + &workers::render(roster)
+        self.queued.set(view.queued as f64);
+        self.admission.look(view);
+        let own = self.handle.render();
+        own + &admission::breakers(view, roster) + &workers::render(roster)
     }
 
     /// Sorts recorded times into their buckets; to be called regularly, also where nobody scrapes.

@@ -69,6 +69,11 @@ impl Reading {
         })
     }
 
+    /// The model's text side.
+    pub(crate) fn text(&self) -> Arc<TextModel> {
+        Arc::clone(&self.text)
+    }
+
     /// The model's name while no worker has said it.
     pub(crate) fn model_name(&self) -> &str {
         &self.name

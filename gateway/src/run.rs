@@ -79,12 +79,15 @@ pub async fn run(
     let listener = TcpListener::bind(address).await.map_err(unheard)?;
     let address = listener.local_addr().map_err(unheard)?;
 
-    let metrics = Metrics::new().map_err(|e| StartError::Internal(e.to_string()))?;
+    let mut admission = config.admission.clone().within(config.queue_limit);
+    // Gateways with the same file must not try a worker in step.
+    admission.breaker.seed = rand::random();
+    let metrics = Metrics::new(&admission).map_err(|e| StartError::Internal(e.to_string()))?;
     let metrics = Arc::new(metrics);
     let policy = Pairing::new(&config.policy, rand::random());
     // One request for each connection, and as many as may wait besides.
     let tickets = config.max_connections + config.queue_limit;
-    let (door, door_task) = Door::open(config.queue_limit, tickets, policy);
+    let (door, door_task) = Door::open(admission, tickets, policy);
     let roster = Arc::new(Roster::new(&config.workers));
     let name = &config.identity.name;
     let worker_tasks = workers::start(&config.workers, &endpoint, name, &door, &roster);

@@ -1,6 +1,8 @@
 //! `tandem check`: what a configuration file comes to, as a file of the same schema with all
 //! defaults filled in.
 
+mod admission;
+
 use std::fmt::{self, Display, Write};
 use std::path::Path;
 use std::time::Duration;
@@ -50,6 +52,7 @@ impl Display for Summary<'_> {
             gateway,
             worker,
             policy,
+            admission,
             topology,
             log,
         } = self.0;
@@ -66,6 +69,10 @@ impl Display for Summary<'_> {
             .or(policy.as_ref())
         {
             f.write_str(&policy_table(policy))?;
+        }
+        let own = gateway.as_ref().map(|gateway| &gateway.admission);
+        if let Some(settings) = own.or(admission.as_ref()) {
+            f.write_str(&admission::tables(settings))?;
         }
         f.write_str(&topology_tables(topology))?;
         for (identity, control) in gateway
@@ -290,7 +297,9 @@ mod tests {
     fn a_summary_is_a_file_that_comes_to_the_same() {
         let text = "[gateway]\ntokenizer = \"t\"\nworkers = [\"127.0.0.1:1\"]\n\
                     default_max_tokens = 5\n[policy]\nseed = 3\n[policy.decode]\n\
-                    choose = \"random\"\n[control]\nkeep_alive_ms = 100\n\
+                    choose = \"random\"\n[admission]\nretries = 1\ndefault_class = \"a\"\n\
+                    [admission.class.a]\nttft_ms = 9\n[admission.class.b]\npriority = 2\n\
+                    [admission.tenant.t]\nweight = 2\n[admission.any_tenant]\nconcurrency = 3\n[control]\nkeep_alive_ms = 100\n\
                     [identity]\nname = \"n\"\n[log]\nformat = \"json\"\n\
                     [worker]\nid = \"w\"\nrole = \"both\"\nlisten = \"127.0.0.1:0\"\nmodel = \"m\"\n\
                     kv_pages = 3\nthreads = 1\n\

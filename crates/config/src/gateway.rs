@@ -7,7 +7,7 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use crate::section::{PATH, SOCKET, Section, socket, text};
-use crate::{ControlConfig, IdentityConfig, PolicySettings};
+use crate::{AdmissionSettings, ControlConfig, IdentityConfig, PolicySettings};
 
 /// A gateway, with all that it needs of the other tables.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +40,8 @@ pub struct GatewayConfig {
     pub drain_timeout: Duration,
     /// `[policy]`: which workers serve a request.
     pub policy: PolicySettings,
+    /// `[admission]`: who waits and who is turned away, with `queue_limit` as the bound of all.
+    pub admission: AdmissionSettings,
     /// `[identity]`: who it is to the workers. The name defaults to `gateway`.
     pub identity: IdentityConfig,
     /// `[control]`: its connections to the workers.
@@ -81,6 +83,7 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<GatewayConfig> {
         max_choices: max_choices.unwrap_or(32),
         drain_timeout,
         policy: PolicySettings::default(),
+        admission: AdmissionSettings::one_class(queue_limit.unwrap_or(1024)),
         identity: IdentityConfig::default(),
         control: ControlConfig::default(),
     })

@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
 mod control;
 mod error;
 mod fabric;
@@ -29,6 +30,7 @@ pub use gateway::GatewayConfig;
 pub use identity::IdentityConfig;
 pub use log::{LogConfig, LogFormat, LogLevel};
 pub use size::{format_bytes, parse_bytes};
+pub use tandem_core::admission::AdmissionSettings;
 pub use tandem_policies::PolicySettings;
 pub use worker::{InvalidSha256, KvBudget, Sha256, WorkerConfig};
 
@@ -44,6 +46,8 @@ pub struct Config {
     pub worker: Option<WorkerConfig>,
     /// `[policy]` and its tables; `None` where the file has none. A preset has nothing else.
     pub policy: Option<PolicySettings>,
+    /// `[admission]`; `None` where the file has no such table.
+    pub admission: Option<AdmissionSettings>,
     /// `[topology]`: which NICs and cores belong to which device, as far as the file says.
     pub topology: DeviceMap,
     /// `[log]`.
@@ -68,13 +72,16 @@ impl Config {
         let fabric = document.section("fabric", fabric::read);
         let log = document.section("log", log::read);
         let policy = policy::read(&mut document);
+        let has_admission = document.has("admission");
+        let admission = document.section("admission", admission::read);
         let has_topology = document.has("topology");
         let topology = topology::read(&mut document, text);
         let has_gateway = document.has("gateway");
         let has_worker = document.has("worker");
         let gateway = document.section("gateway", gateway::read);
         let worker = document.section("worker", worker::read);
-        if !has_gateway && !has_worker && !has_topology && policy.is_none() {
+        let preset = has_topology || has_admission || policy.is_some();
+        if !has_gateway && !has_worker && !preset {
             document.problem_at(
                 None,
                 "neither [gateway] nor [worker]: nothing to run".to_owned(),
@@ -82,14 +89,18 @@ impl Config {
         }
         document.finish()?;
 
-        let gateway = gateway
-            .filter(|_| has_gateway)
-            .map(|gateway| GatewayConfig {
-                policy: policy.clone().unwrap_or_default(),
-                identity: identity.clone().resolve("gateway"),
-                control,
-                ..gateway
-            });
+        let gateway = gateway.filter(|_| has_gateway);
+        let admission = match &gateway {
+            Some(gateway) => admission.within(gateway.queue_limit),
+            None => admission,
+        };
+        let gateway = gateway.map(|gateway| GatewayConfig {
+            policy: policy.clone().unwrap_or_default(),
+            admission: admission.clone(),
+            identity: identity.clone().resolve("gateway"),
+            control,
+            ..gateway
+        });
         let worker = worker.filter(|_| has_worker).map(|worker| WorkerConfig {
             identity: identity.resolve(worker.id.as_str()),
             fabric,
@@ -101,6 +112,7 @@ impl Config {
             gateway,
             worker,
             policy,
+            admission: has_admission.then_some(admission),
             topology,
             log,
         })

@@ -14,8 +14,16 @@ use crate::error::{Problem, Problems, unknown};
 use crate::size::{format_bytes, parse_bytes};
 
 /// Every table of the schema, in the order in which a file has them.
-const SECTIONS: [&str; 8] = [
-    "gateway", "policy", "worker", "fabric", "topology", "identity", "control", "log",
+const SECTIONS: [&str; 9] = [
+    "gateway",
+    "admission",
+    "policy",
+    "worker",
+    "fabric",
+    "topology",
+    "identity",
+    "control",
+    "log",
 ];
 
 /// A value and the line it stands on, from 1.
@@ -97,7 +105,7 @@ impl<'a> Document<'a> {
             }
         };
         let mut section = Section {
-            name,
+            name: name.to_owned(),
             line,
             entries,
             known: Vec::new(),
@@ -153,7 +161,7 @@ impl<'a> Document<'a> {
 
 /// One table while it is read.
 pub(crate) struct Section<'d, 'a> {
-    name: &'static str,
+    name: String,
     /// Of the table's header; `None` where the file has no such table.
     line: Option<usize>,
     entries: BTreeMap<String, Located<DeValue<'a>>>,
@@ -161,7 +169,7 @@ pub(crate) struct Section<'d, 'a> {
     document: &'d mut Document<'a>,
 }
 
-impl Section<'_, '_> {
+impl<'a> Section<'_, 'a> {
     /// The value of `key` as `parse` takes it. `None` where it is absent, or is not what is wanted,
     /// which is then noted.
     pub(crate) fn read<T>(
@@ -193,6 +201,59 @@ impl Section<'_, '_> {
             self.document.problem(self.line, message);
         }
         self.read(key, want, parse)
+    }
+
+    /// Reads the table `key` inside this one; `None` where there is none.
+    pub(crate) fn table<T>(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(&mut Section<'_, 'a>) -> T,
+    ) -> Option<T> {
+        self.known.push(key);
+        let entry = self.entries.remove(key)?;
+        self.inner(key, entry, read)
+    }
+
+    /// Reads the tables inside the table `key`, each with its name, in the order of their names.
+    pub(crate) fn tables<T>(
+        &mut self,
+        key: &'static str,
+        mut read: impl FnMut(&mut Section<'_, 'a>) -> T,
+    ) -> Vec<(String, T)> {
+        let tables = self.table(key, |outer| {
+            let entries = std::mem::take(&mut outer.entries);
+            let one = |(name, entry): (String, _)| {
+                let table = outer.inner(&name, entry, &mut read)?;
+                Some((name, table))
+            };
+            entries.into_iter().filter_map(one).collect()
+        });
+        tables.unwrap_or_default()
+    }
+
+    fn inner<T>(
+        &mut self,
+        key: &str,
+        entry: Located<DeValue<'a>>,
+        read: impl FnOnce(&mut Section<'_, 'a>) -> T,
+    ) -> Option<T> {
+        let name = format!("{}.{key}", self.name);
+        let DeValue::Table(table) = entry.value else {
+            let found = Shown(&entry.value).to_string();
+            let message = format!("want a table [{name}], found {found}");
+            self.document.problem(Some(entry.line), message);
+            return None;
+        };
+        let mut section = Section {
+            name,
+            line: Some(entry.line),
+            entries: self.document.locate(table),
+            known: Vec::new(),
+            document: self.document,
+        };
+        let read = read(&mut section);
+        section.refuse_unknown();
+        Some(read)
     }
 
     /// Notes something that is wrong with the value of `key` beside other values.

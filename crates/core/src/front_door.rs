@@ -1,149 +1,44 @@
-//! The gateway's rules: who waits, who goes where, who is turned away.
+//! The gateway's rules: who waits, who goes where, who is turned away, who is tried again.
 //!
 //! What must hold: a request waits in one bounded queue until a decode worker seems to have room for
 //! all of it; nothing is dispatched before that worker has granted the lease; what can never fit is
-//! refused at once; whatever was picked is given back on every way out.
+//! refused at once; whatever was picked is given back on every way out; a request that failed is tried
+//! again a bounded number of times, never on the worker that failed it.
 
+mod admit;
+mod again;
+mod barred;
+mod messages;
+mod place;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
+use crate::admission::{AdmissionSettings, Breakers, DrainRate, Meters, Queue};
 use crate::fleet::{Fleet, Mismatch, Worker, WorkerFacts, WorkerLoad};
 use crate::pairing::{Pair, Policy, RequestFacts, Stage};
-use crate::{Incarnation, Instant, RequestId, WorkerId};
+use crate::{Instant, RequestId, WorkerId};
 
-/// The gateway's bounds.
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(feature = "explore", derive(PartialEq, Eq, Hash))]
-pub struct DoorLimits {
-    /// Requests that wait for a lease.
-    pub queue: usize,
-    /// Told to clients that are turned away while no worker is there.
-    pub retry_after: Duration,
-}
-
-/// What happened.
-#[derive(Clone, Debug)]
-pub enum Input {
-    /// A checked and tokenised request wants a pair.
-    Submit {
-        /// Its facts.
-        facts: RequestFacts,
-        /// When it must have ended.
-        deadline: Instant,
-    },
-    /// Its decode worker granted the lease.
-    Reserved {
-        /// Which request.
-        request: RequestId,
-    },
-    /// Its decode worker did not take it on.
-    Refused {
-        /// Which request.
-        request: RequestId,
-        /// Whether another try may do: elsewhere, or later.
-        again: Again,
-        /// What the worker said.
-        message: String,
-    },
-    /// It is over: answered, failed, or its client left. Harmless for unknown ones.
-    Ended {
-        /// Which request.
-        request: RequestId,
-    },
-    /// A worker reports.
-    Report {
-        /// Who.
-        worker: WorkerId,
-        /// In which life.
-        incarnation: Incarnation,
-        /// What.
-        load: WorkerLoad,
-    },
-    /// A worker is lost.
-    Left {
-        /// Who.
-        worker: WorkerId,
-        /// In which life.
-        incarnation: Incarnation,
-    },
-    /// Time has passed.
-    Tick,
-}
-
-/// What a refusal means for the next try.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Again {
-    /// The worker has no room now: wait for its next report.
-    WhenRoom,
-    /// Something else of the pair was in the way (a full queue, a stale peer): try again, a limited
-    /// number of times.
-    Elsewhere,
-    /// It would be refused everywhere.
-    Never,
-}
-
-/// What is to be done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "explore", derive(Hash))]
-pub enum Output {
-    /// Ask this pair.
-    Ask {
-        /// Which request.
-        request: RequestId,
-        /// Whom.
-        pair: Pair,
-    },
-    /// Turn it away.
-    Reject {
-        /// Which request.
-        request: RequestId,
-        /// Why.
-        why: Rejection,
-    },
-}
-
-/// Why a request is turned away before anything was started.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[cfg_attr(feature = "explore", derive(Hash))]
-pub enum Rejection {
-    /// No worker can do a part of it.
-    #[error("no {0} worker is ready")]
-    NoWorker(&'static str),
-    /// The queue is full.
-    #[error("{waiting} requests are waiting for a decode worker already")]
-    QueueFull {
-        /// How many.
-        waiting: usize,
-    },
-    /// It needs more pages than any decode worker has.
-    #[error("the request needs {needed} KV pages, more than the {most} that any decode worker has")]
-    NeverFits {
-        /// Pages it needs.
-        needed: u32,
-        /// Pages of the largest decode worker.
-        most: u32,
-    },
-    /// Its deadline passed while it waited.
-    #[error("the deadline passed while the request waited for a decode worker with room")]
-    Waited,
-    /// Workers refused it too often, or for good.
-    #[error("the workers refused the request: {0}")]
-    Refused(String),
-}
+use barred::{Avoided, Barred};
+pub use messages::{Again, Blame, Input, KeyLimits, Output, Rejection};
 
 /// The queue, the fleet and what was picked from it.
 #[derive(Debug)]
 #[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct FrontDoor<P> {
-    limits: DoorLimits,
+    settings: AdmissionSettings,
     fleet: Fleet,
     policy: P,
-    waiting: VecDeque<RequestId>,
+    queue: Queue,
+    tenants: Meters,
+    keys: Meters,
+    drain: DrainRate,
+    breakers: Breakers,
     requests: BTreeMap<RequestId, Entry>,
     outputs: VecDeque<Output>,
+    /// When something last happened.
+    now: Instant,
 }
 
 #[derive(Debug)]
@@ -151,8 +46,44 @@ pub struct FrontDoor<P> {
 struct Entry {
     facts: RequestFacts,
     deadline: Instant,
-    tries: u32,
+    /// It waits no longer than this for its first lease.
+    until: Instant,
+    key: Option<KeyLimits>,
+    /// Tokens of its answer that it was charged for.
+    asked_tokens: u32,
+    /// Tokens of its answer that have come, as far as the door was told.
+    generated: u32,
+    /// A lease was granted to it, now or earlier.
+    leased: bool,
+    refusals: u32,
+    retries: u32,
+    migrations: u32,
+    avoid: Vec<Avoided>,
     picked: Option<Picked>,
+}
+
+impl Entry {
+    const fn new(
+        facts: RequestFacts,
+        deadline: Instant,
+        until: Instant,
+        key: Option<KeyLimits>,
+    ) -> Self {
+        Self {
+            asked_tokens: facts.new_tokens,
+            facts,
+            deadline,
+            until,
+            key,
+            generated: 0,
+            leased: false,
+            refusals: 0,
+            retries: 0,
+            migrations: 0,
+            avoid: Vec::new(),
+            picked: None,
+        }
+    }
 }
 
 /// What a pick took from the fleet's figures, until the workers' own reports hold it.
@@ -162,22 +93,33 @@ struct Picked {
     pair: Pair,
     pages: u32,
     counted: bool,
+    /// Somebody waited when it was picked: its lease says how fast the queue drains.
+    waited: bool,
 }
-
-/// Pairs that one request is tried on, where workers refuse it for other reasons than room.
-const MAX_TRIES: u32 = 4;
 
 impl<P: Policy> FrontDoor<P> {
     /// A door with no workers behind it yet.
+    ///
+    /// # Panics
+    /// Where the settings have no class.
     #[must_use]
-    pub fn new(limits: DoorLimits, policy: P) -> Self {
+    pub fn new(settings: AdmissionSettings, policy: P) -> Self {
+        assert!(
+            usize::from(settings.default_class.0) < settings.classes.len(),
+            "the default class is one of the classes"
+        );
         Self {
-            limits,
             fleet: Fleet::default(),
             policy,
-            waiting: VecDeque::new(),
+            queue: Queue::new(&settings),
+            tenants: Meters::default(),
+            keys: Meters::default(),
+            drain: DrainRate::default(),
+            breakers: Breakers::new(settings.breaker),
             requests: BTreeMap::new(),
             outputs: VecDeque::new(),
+            now: Instant::ZERO,
+            settings,
         }
     }
 
@@ -187,22 +129,40 @@ impl<P: Policy> FrontDoor<P> {
         &self.fleet
     }
 
+    /// How it admits.
+    #[must_use]
+    pub const fn settings(&self) -> &AdmissionSettings {
+        &self.settings
+    }
+
+    /// Those that wait for a lease.
+    #[must_use]
+    pub const fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// How fast the queue drains.
+    #[must_use]
+    pub const fn drain(&self) -> &DrainRate {
+        &self.drain
+    }
+
+    /// Workers that failed too often.
+    #[must_use]
+    pub const fn breakers(&self) -> &Breakers {
+        &self.breakers
+    }
+
     /// Requests that wait for a lease.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.queue.len()
     }
 
     /// Requests that have not ended.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.requests.len()
-    }
-
-    /// Told to clients that are turned away for want of workers or room.
-    #[must_use]
-    pub const fn retry_after(&self) -> Duration {
-        self.limits.retry_after
     }
 
     /// Whether some pair could serve a request, were there room.
@@ -219,31 +179,42 @@ impl<P: Policy> FrontDoor<P> {
     /// When to send [`Input::Tick`] at the latest.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.waiting
-            .iter()
-            .filter_map(|id| self.requests.get(id))
-            .map(|e| e.deadline)
-            .min()
+        let waiting = self.queue.deadline()?;
+        let next_try = self.breakers.next_try(self.now);
+        Some(next_try.map_or(waiting, |at| at.min(waiting)))
     }
 
     /// A worker registers, or is refused.
     pub fn join(&mut self, facts: WorkerFacts, load: WorkerLoad) -> Result<(), Mismatch> {
         self.fleet.join(facts, load)?;
-        self.place();
+        self.place(self.now);
         Ok(())
     }
 
     /// Something happened.
     pub fn handle(&mut self, now: Instant, input: Input) {
+        self.now = now;
+        self.drain.advance(now, !self.queue.is_empty());
         match input {
-            Input::Submit { facts, deadline } => self.submit(facts, deadline),
-            Input::Reserved { request } => self.reserved(request),
+            Input::Submit {
+                facts,
+                deadline,
+                key,
+            } => self.submit(now, facts, deadline, key),
+            Input::Reserved { request } => self.reserved(now, request),
             Input::Refused {
                 request,
                 again,
                 message,
-            } => self.refused(request, again, message),
-            Input::Ended { request } => self.ended(request),
+            } => self.refused(now, request, again, message),
+            Input::Started { request } => self.started(request),
+            Input::Failed {
+                request,
+                blame,
+                generated,
+            } => self.failed(now, request, blame, generated),
+            Input::Served { request } => self.served(request),
+            Input::Ended { request, generated } => self.ended(now, request, generated),
             Input::Report {
                 worker,
                 incarnation,
@@ -258,85 +229,7 @@ impl<P: Policy> FrontDoor<P> {
             } => self.fleet.leave(&worker, incarnation),
             Input::Tick => self.expire(now),
         }
-        self.place();
-    }
-
-    fn submit(&mut self, facts: RequestFacts, deadline: Instant) {
-        let request = facts.request;
-        let rejected = if let Some(role) = self.missing() {
-            Some(Rejection::NoWorker(role))
-        } else if let Some(why) = self.never_fits(&facts) {
-            Some(why)
-        } else if self.waiting.len() >= self.limits.queue {
-            Some(Rejection::QueueFull {
-                waiting: self.waiting.len(),
-            })
-        } else {
-            None
-        };
-        if let Some(why) = rejected {
-            self.outputs.push_back(Output::Reject { request, why });
-            return;
-        }
-        let entry = Entry {
-            facts,
-            deadline,
-            tries: 0,
-            picked: None,
-        };
-        let old = self.requests.insert(request, entry);
-        assert!(
-            old.is_none(),
-            "request ids are drawn at random and used once"
-        );
-        self.waiting.push_back(request);
-    }
-
-    fn reserved(&mut self, request: RequestId) {
-        if let Some(picked) = self
-            .requests
-            .get_mut(&request)
-            .and_then(|e| e.picked.as_mut())
-        {
-            // From the next report on, the worker's own figures hold these pages.
-            picked.counted = true;
-        }
-    }
-
-    fn refused(&mut self, request: RequestId, again: Again, message: String) {
-        let Some(entry) = self.requests.get_mut(&request) else {
-            return;
-        };
-        entry.tries += 1;
-        let tries = entry.tries;
-        let Some(picked) = entry.picked.take() else {
-            return;
-        };
-        self.give_back(&picked);
-        match again {
-            Again::WhenRoom => {
-                if let Some(worker) = self.fleet.get_mut(&picked.pair.decode) {
-                    worker.full = true;
-                }
-                self.waiting.push_front(request);
-            }
-            Again::Elsewhere if tries < MAX_TRIES => self.waiting.push_front(request),
-            Again::Elsewhere | Again::Never => {
-                self.requests.remove(&request);
-                let why = Rejection::Refused(message);
-                self.outputs.push_back(Output::Reject { request, why });
-            }
-        }
-    }
-
-    fn ended(&mut self, request: RequestId) {
-        let Some(entry) = self.requests.remove(&request) else {
-            return;
-        };
-        match entry.picked {
-            Some(picked) => self.give_back(&picked),
-            None => self.waiting.retain(|id| *id != request),
-        }
+        self.place(now);
     }
 
     fn give_back(&mut self, picked: &Picked) {
@@ -362,64 +255,14 @@ impl<P: Policy> FrontDoor<P> {
         }
     }
 
-    fn expire(&mut self, now: Instant) {
-        let requests = &mut self.requests;
-        let outputs = &mut self.outputs;
-        self.waiting.retain(|id| {
-            if requests.get(id).is_none_or(|e| e.deadline > now) {
-                return true;
-            }
-            requests.remove(id);
-            outputs.push_back(Output::Reject {
-                request: *id,
-                why: Rejection::Waited,
-            });
-            false
-        });
-    }
-
-    /// Pairs waiting requests, the oldest first, for as long as there is room. One that must wait
-    /// keeps those behind it waiting: a large request is not overtaken for ever.
-    fn place(&mut self) {
-        while let Some(request) = self.waiting.front().copied() {
-            if let Some(role) = self.missing() {
-                self.turn_away(request, Rejection::NoWorker(role));
-                continue;
-            }
-            let Some(facts) = self.requests.get(&request).map(|e| e.facts) else {
-                self.waiting.pop_front();
-                continue;
-            };
-            if let Some(why) = self.never_fits(&facts) {
-                self.turn_away(request, why);
-                continue;
-            }
-            let Some((pair, pages)) = self.pair(&facts) else {
-                return;
-            };
-            self.waiting.pop_front();
-            self.pick(&pair, pages, &facts);
-            if let Some(entry) = self.requests.get_mut(&request) {
-                entry.picked = Some(Picked {
-                    pair: pair.clone(),
-                    pages,
-                    counted: false,
-                });
-            }
-            self.outputs.push_back(Output::Ask { request, pair });
-        }
-    }
-
-    fn turn_away(&mut self, request: RequestId, why: Rejection) {
-        self.waiting.pop_front();
-        if self.requests.remove(&request).is_some() {
-            self.outputs.push_back(Output::Reject { request, why });
-        }
-    }
-
-    fn pair(&mut self, facts: &RequestFacts) -> Option<(Pair, u32)> {
+    /// A pair with room for a request, and the pages it takes of the decode worker. Nobody of
+    /// `barred` is in it.
+    fn pair(&mut self, facts: &RequestFacts, barred: &Barred) -> Option<(Pair, u32)> {
         let fits = |w: &Worker| {
-            w.facts.role.decodes() && !w.load.stopping && w.free_pages() >= pages_of(w, facts)
+            w.facts.role.decodes()
+                && !w.load.stopping
+                && !barred.has(Stage::Decode, w)
+                && w.free_pages() >= pages_of(w, facts)
         };
         let decodes: Vec<&Worker> = self.fleet.workers().filter(|w| fits(w)).collect();
         if decodes.is_empty() {
@@ -443,6 +286,7 @@ impl<P: Policy> FrontDoor<P> {
             .fleet
             .workers()
             .filter(|w| w.facts.role == crate::WorkerRole::Prefill && !w.load.stopping)
+            .filter(|w| !barred.has(Stage::Prefill, w))
             .collect();
         if prefills.is_empty() {
             return None;

@@ -10,6 +10,7 @@
 //! `deadline() -> Option<Instant>`.
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod arena;
 pub mod blocks;
 pub mod decode;

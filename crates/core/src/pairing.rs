@@ -1,5 +1,6 @@
 //! What a routing policy is asked, and what it answers.
 
+use crate::admission::{ClassId, Targets, TenantId};
 use crate::fleet::Worker;
 use crate::{RequestId, WorkerId};
 
@@ -13,7 +14,7 @@ pub enum Stage {
 }
 
 /// What a policy may know of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "explore", derive(Hash))]
 pub struct RequestFacts {
     /// Which.
@@ -22,6 +23,30 @@ pub struct RequestFacts {
     pub prompt_tokens: u32,
     /// Tokens that it may generate.
     pub new_tokens: u32,
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Its class.
+    pub class: ClassId,
+    /// Among its tenant's requests of its class a lower number is served first.
+    pub priority: i32,
+    /// What its class aims at.
+    pub targets: Targets,
+}
+
+impl RequestFacts {
+    /// A request of the default tenant, in the first class.
+    #[must_use]
+    pub fn new(request: RequestId, prompt_tokens: u32, new_tokens: u32) -> Self {
+        Self {
+            request,
+            prompt_tokens,
+            new_tokens,
+            tenant: TenantId::default(),
+            class: ClassId::default(),
+            priority: 0,
+            targets: Targets::default(),
+        }
+    }
 }
 
 /// Which candidate, and why.

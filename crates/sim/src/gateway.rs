@@ -3,11 +3,11 @@
 mod registry;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
+use tandem_core::admission::{AdmissionSettings, BreakerSettings};
 use tandem_core::decode::Refusal;
 use tandem_core::fleet::Worker;
-use tandem_core::front_door::{Again, DoorLimits, FrontDoor, Input, Output};
+use tandem_core::front_door::{Again, FrontDoor, Input, Output};
 use tandem_core::pairing::{Choice, Pair, Policy, RequestFacts, Stage};
 use tandem_core::{Instant, WorkerRole};
 
@@ -77,12 +77,17 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     pub(crate) fn new(requests: usize) -> Self {
-        let limits = DoorLimits {
-            queue: requests,
-            retry_after: Duration::ZERO,
+        // What differs with each state without a rule of pages hanging on it is off.
+        let settings = AdmissionSettings {
+            early_rejection: false,
+            breaker: BreakerSettings {
+                failures: 0,
+                ..BreakerSettings::default()
+            },
+            ..AdmissionSettings::one_class(requests)
         };
         Self {
-            door: FrontDoor::new(limits, InTurn),
+            door: FrontDoor::new(settings, InTurn),
             clients: vec![Client::Waiting; requests],
             tries: vec![0; requests],
             arrived: 0,
@@ -157,7 +162,11 @@ impl Gateway {
     fn end(&mut self, attempt: Attempt) {
         self.set_client(attempt.request, Client::Ended);
         let request = attempt.id();
-        self.door.handle(Instant::ZERO, Input::Ended { request });
+        let ended = Input::Ended {
+            request,
+            generated: 0,
+        };
+        self.door.handle(Instant::ZERO, ended);
     }
 
     fn refused(&mut self, attempt: Attempt, again: Again) {

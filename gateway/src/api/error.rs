@@ -9,6 +9,11 @@ use tandem_text::TemplateError;
 use tandem_wire::proto;
 use tandem_wire::proto::failure::Blame;
 
+use crate::door::Closed;
+
+/// Told to clients whose failure says nothing of when another try may do.
+pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
+
 /// An error in OpenAI's form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ApiError {
@@ -201,22 +206,37 @@ impl ApiError {
         }
     }
 
-    /// Why the door turned a request away.
-    pub(crate) fn rejection(why: &Rejection, retry_after: Duration) -> Self {
+    /// The caller uses more than it may.
+    fn limited(message: impl Into<String>, retry_after: Duration) -> Self {
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        let error = Self::new(status, "rate_limit_error", "rate_limit_exceeded", message);
+        Self {
+            retry_after: Some(whole_seconds(retry_after)),
+            ..error
+        }
+    }
+
+    /// Why the door turned a request away, and when another try may do.
+    pub(crate) fn rejection(why: &Rejection, retry_after: Option<Duration>) -> Self {
         let message = sentence(&why.to_string());
+        let after = retry_after.unwrap_or(RETRY_AFTER);
         match why {
-            Rejection::NoWorker(_) => Self::busy("no_worker", message, retry_after),
-            Rejection::QueueFull { .. } => Self::busy("queue_full", message, retry_after),
-            Rejection::Waited => Self::busy("queue_timeout", message, retry_after),
-            Rejection::Refused(_) => Self::busy("workers_refused", message, retry_after),
-            Rejection::NeverFits { .. } => {
+            Rejection::NoWorker(_) => Self::busy("no_worker", message, after),
+            Rejection::QueueFull(_) => Self::busy("queue_full", message, after),
+            Rejection::Displaced => Self::busy("displaced", message, after),
+            Rejection::TooLate { .. } => Self::busy("overloaded", message, after),
+            Rejection::Waited => Self::busy("queue_timeout", message, after),
+            Rejection::Refused(_) => Self::busy("workers_refused", message, after),
+            Rejection::NotAgain => Self::busy("workers_failed", message, after),
+            Rejection::Limited { exceeded, .. } if !exceeded.never => Self::limited(message, after),
+            Rejection::Limited { .. } | Rejection::NeverFits { .. } => {
                 Self::bad("request_too_large", message).with_param("max_tokens")
             }
         }
     }
 
     /// What a worker said when it failed a request.
-    pub(crate) fn failure(failure: &proto::Failure, retry_after: Duration) -> Self {
+    pub(crate) fn failure(failure: &proto::Failure) -> Self {
         let code = if failure.code.is_empty() {
             "worker_failed"
         } else {
@@ -235,7 +255,7 @@ impl ApiError {
                 code: code.to_owned(),
                 ..Self::internal(message)
             },
-            _ if failure.retry_elsewhere => Self::busy(code, message, retry_after),
+            _ if failure.retry_elsewhere => Self::busy(code, message, RETRY_AFTER),
             Blame::Prefill | Blame::Decode | Blame::Fabric | Blame::Unspecified => {
                 Self::worker(code, message)
             }
@@ -277,6 +297,12 @@ fn shown(name: &str) -> String {
     name.chars().take(SHOWN).collect()
 }
 
+impl From<Closed> for ApiError {
+    fn from(closed: Closed) -> Self {
+        Self::busy("stopping", format!("{closed}."), RETRY_AFTER)
+    }
+}
+
 /// Rounded up: 0 would invite a storm.
 fn whole_seconds(time: Duration) -> u32 {
     u32::try_from(time.as_millis().div_ceil(1000))
@@ -311,8 +337,28 @@ const fn type_of(value: &Value) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tandem_core::admission::{Allowance, Exceeded};
 
-    const SECOND: Duration = Duration::from_secs(1);
+    #[test]
+    fn a_callers_own_limits_are_429_and_what_is_over_them_alone_is_400() {
+        let limited = |never| Rejection::Limited {
+            scope: "tenant",
+            exceeded: Exceeded {
+                what: Allowance::TokensPerMinute,
+                allowed: 60,
+                wait: None,
+                never,
+            },
+        };
+        let error = ApiError::rejection(&limited(false), Some(Duration::from_millis(20_001)));
+        assert_eq!((error.status.as_u16(), error.retry_after), (429, Some(21)));
+        assert_eq!(
+            error.message,
+            "This tenant's limit of 60 tokens per minute is reached."
+        );
+        let error = ApiError::rejection(&limited(true), None);
+        assert_eq!((error.status.as_u16(), error.retry_after), (400, None));
+    }
 
     #[test]
     fn an_error_has_all_four_members() {
@@ -334,7 +380,7 @@ mod tests {
             message: "it broke".into(),
             retry_elsewhere,
         };
-        let status = |f: &proto::Failure| ApiError::failure(f, SECOND).status.as_u16();
+        let status = |f: &proto::Failure| ApiError::failure(f).status.as_u16();
         assert_eq!(status(&failure(Blame::Client, "x", false)), 400);
         assert_eq!(status(&failure(Blame::Gateway, "x", false)), 500);
         assert_eq!(
@@ -344,16 +390,23 @@ mod tests {
         assert_eq!(status(&failure(Blame::Fabric, "x", false)), 502);
         let again = failure(Blame::Prefill, "prefill_lost", true);
         assert_eq!(status(&again), 503);
-        let error = ApiError::failure(&again, SECOND);
+        let error = ApiError::failure(&again);
         assert_eq!(error.message, "It broke.");
         assert_eq!(error.retry_after, Some(1));
     }
 
     #[test]
     fn what_can_never_fit_is_the_clients_to_mend_and_what_may_later_says_when() {
-        let error = ApiError::rejection(&Rejection::NeverFits { needed: 9, most: 8 }, SECOND);
+        let error = ApiError::rejection(&Rejection::NeverFits { needed: 9, most: 8 }, None);
         assert_eq!((error.status.as_u16(), error.retry_after), (400, None));
-        let error = ApiError::rejection(&Rejection::NoWorker("decode"), SECOND);
+        let error = ApiError::rejection(&Rejection::NoWorker("decode"), None);
         assert_eq!((error.status.as_u16(), error.retry_after), (503, Some(1)));
+        let late = Rejection::TooLate {
+            wait: Duration::from_millis(3500),
+            allowed: Duration::from_secs(2),
+        };
+        let error = ApiError::rejection(&late, Some(Duration::from_millis(1500)));
+        assert_eq!((error.status.as_u16(), error.retry_after), (503, Some(2)));
+        assert!(error.message.contains("3.5 s") && error.message.contains("2.0 s"));
     }
 }

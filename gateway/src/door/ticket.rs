@@ -1,15 +1,23 @@
 //! One request's place in the gateway.
 
-use tandem_core::front_door::{Again, Input};
+use std::sync::Arc;
+
+use tandem_core::admission::ClassId;
+use tandem_core::front_door::{Again, Blame, Input};
+use tandem_core::pairing::RequestFacts;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::{Answer, Closed, Command, Door, Instant, RequestFacts, RequestId, oneshot};
+use super::{Answer, Closed, Command, Door, Instant, RequestId, oneshot};
+use crate::caller::Standing;
 
 /// A request in flight. Dropping it, on whatever way, tells the door that the request has ended.
 #[derive(Debug)]
 pub(crate) struct Ticket {
     request: RequestId,
+    class: ClassId,
     door: Door,
+    /// Tokens of its answer that have come.
+    generated: u32,
     /// Room for the message that it ended.
     end: Option<mpsc::OwnedPermit<Command>>,
     /// Given back after that message was sent.
@@ -18,8 +26,12 @@ pub(crate) struct Ticket {
 
 impl Door {
     /// A place for a new request; `None` where as many as may be are in flight.
-    pub(crate) async fn ticket(&self, request: RequestId) -> Result<Option<Ticket>, Closed> {
-        let Ok(place) = std::sync::Arc::clone(&self.free).try_acquire_owned() else {
+    pub(crate) async fn ticket(
+        &self,
+        request: RequestId,
+        class: ClassId,
+    ) -> Result<Option<Ticket>, Closed> {
+        let Ok(place) = Arc::clone(&self.free).try_acquire_owned() else {
             return Ok(None);
         };
         let end = self
@@ -30,7 +42,9 @@ impl Door {
             .map_err(|_| Closed)?;
         Ok(Some(Ticket {
             request,
+            class,
             door: self.clone(),
+            generated: 0,
             end: Some(end),
             _place: place,
         }))
@@ -43,21 +57,33 @@ impl Ticket {
         self.request
     }
 
+    /// Of which class.
+    pub(crate) const fn class(&self) -> ClassId {
+        self.class
+    }
+
     /// Asks for a pair; answered once a decode worker seems to have room, at `deadline` at the
     /// latest.
-    pub(crate) async fn submit(
+    pub(crate) fn submit(
         &self,
+        standing: Standing,
         prompt_tokens: u32,
         new_tokens: u32,
+        priority: i32,
         deadline: tokio::time::Instant,
-    ) -> Result<Answer, Closed> {
+    ) -> impl Future<Output = Result<Answer, Closed>> {
         let facts = RequestFacts {
-            request: self.request,
-            prompt_tokens,
-            new_tokens,
+            tenant: standing.tenant,
+            class: standing.class,
+            priority,
+            ..RequestFacts::new(self.request, prompt_tokens, new_tokens)
         };
         let deadline: Instant = self.door.clock.core(deadline);
-        self.place(Input::Submit { facts, deadline }).await
+        self.place(Input::Submit {
+            facts,
+            deadline,
+            key: standing.key,
+        })
     }
 
     /// The decode worker did not take it on: asks for another pair.
@@ -70,6 +96,16 @@ impl Ticket {
         .await
     }
 
+    /// It failed with so many tokens of its answer out: asks for another pair.
+    pub(crate) async fn failed(&self, blame: Blame, generated: u32) -> Result<Answer, Closed> {
+        self.place(Input::Failed {
+            request: self.request,
+            blame,
+            generated,
+        })
+        .await
+    }
+
     /// The decode worker granted the lease.
     pub(crate) async fn reserved(&self) {
         self.door
@@ -77,6 +113,23 @@ impl Ticket {
                 request: self.request,
             })
             .await;
+    }
+
+    /// A token of its answer has come.
+    pub(crate) fn token(&mut self) {
+        self.generated += 1;
+        if self.generated == 1 {
+            self.door.hint(Input::Started {
+                request: self.request,
+            });
+        }
+    }
+
+    /// Its answer is complete.
+    pub(crate) fn served(&self) {
+        self.door.hint(Input::Served {
+            request: self.request,
+        });
     }
 
     async fn place(&self, input: Input) -> Result<Answer, Closed> {
@@ -96,6 +149,7 @@ impl Drop for Ticket {
         if let Some(end) = self.end.take() {
             end.send(Command::End {
                 request: self.request,
+                generated: self.generated,
             });
         }
     }

@@ -1,8 +1,12 @@
 //! What others may know of the door: copied out after each step.
 
+use std::time::Duration;
+
+use tandem_core::admission::{BreakerState, ClassId};
 use tandem_core::fleet::{Fleet, Worker};
 use tandem_core::front_door::FrontDoor;
-use tandem_core::pairing::Policy;
+use tandem_core::pairing::{Policy, Stage};
+use tandem_core::{Instant, WorkerId};
 
 /// The model that the workers serve.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +23,14 @@ pub(crate) struct Served {
 pub(crate) struct View {
     /// Requests that wait for a lease.
     pub(crate) queued: usize,
+    /// Of these, those that wait for their first lease, by class.
+    pub(crate) queued_by_class: Vec<usize>,
+    /// Tokens per second at which the queue drains, as far as that is known.
+    pub(crate) drain: Option<u64>,
+    /// Told to clients that are turned away before their request is known.
+    pub(crate) retry_after: Duration,
+    /// Breakers that are not as new.
+    pub(crate) breakers: Vec<(WorkerId, Stage, BreakerState)>,
     /// Requests that the door knows.
     pub(crate) submitted: usize,
     /// Roles that nobody ready fills.
@@ -31,8 +43,18 @@ pub(crate) struct View {
 
 impl View {
     /// Follows the door.
-    pub(crate) fn update<P: Policy>(&mut self, door: &FrontDoor<P>) {
+    pub(crate) fn update<P: Policy>(&mut self, now: Instant, door: &FrontDoor<P>) {
         self.queued = door.waiting();
+        let classes = (0..).map(ClassId).zip(&door.settings().classes);
+        self.queued_by_class.clear();
+        self.queued_by_class
+            .extend(classes.map(|(class, _)| door.queue().of_class(class)));
+        self.drain = door.drain().tokens_per_second();
+        self.retry_after = door.retry_after();
+        self.breakers.clear();
+        let states = door.breakers().states(now);
+        self.breakers
+            .extend(states.map(|(worker, stage, state)| (worker.clone(), stage, state)));
         self.submitted = door.in_flight();
         let fleet = door.fleet();
         self.missing = missing(fleet);

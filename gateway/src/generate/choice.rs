@@ -8,14 +8,16 @@ use crate::api::answer::Ending;
 use crate::api::error::ApiError;
 use crate::api::request::Ask;
 use crate::app::App;
+use crate::caller::Standing;
 use crate::door::Ticket;
 use crate::journal::Journal;
-use crate::relay::{self, Event, Fleet};
+use crate::relay::{self, Event};
 
 /// An answer that waits for its lease.
 pub(crate) struct Choice {
     pub(crate) index: usize,
     pub(crate) ticket: Ticket,
+    pub(crate) standing: Standing,
     pub(crate) ask: Ask,
     pub(crate) new_tokens: u32,
     pub(crate) journal: Journal,
@@ -39,17 +41,14 @@ impl Choice {
         let Self {
             index,
             ticket,
+            standing,
             ask,
             new_tokens,
             mut journal,
         } = self;
-        let fleet = Fleet {
-            roster: &app.roster,
-            farewells: &app.farewells,
-        };
-        let timeout = (deadline, app.request_timeout);
+        let times = (deadline, app.request_timeout);
         // On the heap, and gone when it is over: a stream is as large as its largest wait.
-        let begun = relay::begin(fleet, ticket, &ask, new_tokens, timeout, &mut journal);
+        let begun = relay::begin(app, ticket, standing, &ask, new_tokens, times, &mut journal);
         let mut generation = Box::pin(begun).await?;
         drop(ask);
         loop {

@@ -18,11 +18,11 @@ use super::reply::{self, Body};
 use super::request_id::RequestName;
 use super::sse;
 use super::target::{Target, TextTask};
-use crate::api::error::ApiError;
+use crate::api::error::{ApiError, RETRY_AFTER};
 use crate::api::request::Endpoint;
 use crate::api::{anthropic, vllm};
 use crate::app::App;
-use crate::door::RETRY_AFTER;
+use crate::caller::Standing;
 use crate::generate::{self, Reply};
 use crate::status;
 
@@ -72,9 +72,7 @@ async fn route(app: &Arc<App>, request: Request<Incoming>) -> Result<Response<Bo
         Target::Ready => Ok(ready(app)),
         Target::Metrics => {
             let view = app.door.view();
-            let text = app
-                .metrics
-                .render(app.door.in_flight(), view.queued, &app.roster);
+            let text = app.metrics.render(app.door.in_flight(), &view, &app.roster);
             let kind = "text/plain; version=0.0.4; charset=utf-8";
             Ok(reply::text(StatusCode::OK, kind, text))
         }
@@ -116,9 +114,20 @@ async fn generate(
         .extensions()
         .get::<RequestName>()
         .map(RequestName::text);
+    let settings = app.door.admission();
+    let standing = Standing::of(request.headers(), request.extensions(), settings)?;
     let limit = app.max_body_bytes;
     let body = super::body::read(request, limit, deadline);
-    match generate::answer(app, endpoint, name.unwrap_or_default(), body, deadline).await? {
+    match generate::answer(
+        app,
+        endpoint,
+        name.unwrap_or_default(),
+        standing,
+        body,
+        deadline,
+    )
+    .await?
+    {
         Reply::Whole(value) => Ok(reply::json(StatusCode::OK, &value)),
         Reply::Stream(events) => {
             let mut response = Response::new(sse::EventBody::new(events).boxed_unsync());

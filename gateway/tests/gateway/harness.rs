@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tandem_config::{ControlConfig, GatewayConfig, IdentityConfig, PolicySettings};
+use tandem_config::{
+    AdmissionSettings, ControlConfig, GatewayConfig, IdentityConfig, PolicySettings,
+};
 use tandem_gateway::{StartError, run};
 use tandem_wire::identity::{Authority, PeerRole};
 use tandem_wire::proto;
@@ -63,6 +65,7 @@ pub(crate) fn config(pki: &TempDir, workers: Vec<SocketAddr>) -> GatewayConfig {
         max_choices: 8,
         drain_timeout: Duration::from_secs(1),
         policy: PolicySettings::default(),
+        admission: AdmissionSettings::one_class(1_000_000),
         identity: IdentityConfig {
             directory: pki.path().to_owned(),
             name: "gateway".into(),

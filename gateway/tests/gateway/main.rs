@@ -6,6 +6,7 @@
     reason = "tests: allow-unwrap-in-tests sees only test functions"
 )]
 
+mod admission;
 mod bad_input;
 mod choices;
 mod client;
@@ -18,6 +19,7 @@ mod messages;
 mod parameters;
 mod places;
 mod responses;
+mod retry;
 mod scripted_worker;
 mod shapes;
 mod text;

@@ -1,9 +1,16 @@
 //! The front door's rules, case by case.
 
+mod admission;
+mod retry;
+mod room;
+
+use std::time::Duration;
+
 use super::*;
-use crate::WorkerRole;
+use crate::admission::{AdmissionSettings, Full};
 use crate::fleet::tests::facts as worker;
 use crate::pairing::Choice;
+use crate::{Incarnation, WorkerRole};
 
 /// Takes the first candidate.
 struct First;
@@ -26,30 +33,59 @@ fn free(sequence: u64, free_pages: u32) -> WorkerLoad {
 }
 
 fn door() -> FrontDoor<First> {
-    let limits = DoorLimits {
-        queue: 2,
-        retry_after: Duration::from_secs(1),
-    };
-    let mut door = FrontDoor::new(limits, First);
-    door.join(worker("p", WorkerRole::Prefill), free(1, 16))
-        .unwrap();
-    door.join(worker("d", WorkerRole::Decode), free(1, 16))
-        .unwrap();
+    door_of(AdmissionSettings::one_class(2), &["p", "d"])
+}
+
+/// Workers of 16 free pages each; their names begin with `p` or `d`.
+fn door_of(settings: AdmissionSettings, workers: &[&str]) -> FrontDoor<First> {
+    let mut door = FrontDoor::new(settings, First);
+    for name in workers {
+        let role = if name.starts_with('p') {
+            WorkerRole::Prefill
+        } else {
+            WorkerRole::Decode
+        };
+        door.join(worker(name, role), free(1, 16)).unwrap();
+    }
     door
+}
+
+fn ended(door: &mut FrontDoor<First>, n: u128) -> Vec<Output> {
+    let request = RequestId(n);
+    tell(
+        door,
+        Input::Ended {
+            request,
+            generated: 0,
+        },
+    )
+}
+
+/// Whom requests were asked of: request, prefill worker, decode worker.
+fn pairs(outputs: &[Output]) -> Vec<(u128, String, String)> {
+    let pair = |output: &Output| match output {
+        Output::Ask { request, pair } => Some((
+            request.0,
+            pair.prefill
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
+            pair.decode.to_string(),
+        )),
+        Output::Reject { .. } => None,
+    };
+    outputs.iter().filter_map(pair).collect()
 }
 
 /// A request of `pages` pages.
 fn submit(door: &mut FrontDoor<First>, n: u128, pages: u32) -> Vec<Output> {
-    let facts = RequestFacts {
-        request: RequestId(n),
-        prompt_tokens: pages * 4 - 1,
-        new_tokens: 2,
-    };
+    let facts = RequestFacts::new(RequestId(n), pages * 4 - 1, 2);
     door.handle(
         Instant::ZERO,
         Input::Submit {
             facts,
             deadline: Instant::from_millis(100),
+            key: None,
         },
     );
     outputs(door)
@@ -71,6 +107,14 @@ fn report(worker: &str, load: WorkerLoad) -> Input {
         incarnation: Incarnation(1),
         load,
     }
+}
+
+fn rejected(outputs: &[Output]) -> Vec<(u128, Rejection)> {
+    let reject = |output: &Output| match output {
+        Output::Reject { request, why, .. } => Some((request.0, why.clone())),
+        Output::Ask { .. } => None,
+    };
+    outputs.iter().filter_map(reject).collect()
 }
 
 fn asked(outputs: &[Output]) -> Vec<u128> {
@@ -97,7 +141,8 @@ fn a_request_waits_until_a_decode_worker_has_room_for_all_of_it() {
         asked(&tell(
             &mut door,
             Input::Ended {
-                request: RequestId(1)
+                request: RequestId(1),
+                generated: 0
             }
         )),
         [2]
@@ -149,15 +194,9 @@ fn a_pair_that_keeps_refusing_is_not_tried_for_ever() {
             },
         );
     }
-    assert_eq!(tries, MAX_TRIES);
+    assert_eq!(tries, again::MAX_TRIES);
     let why = Rejection::Refused("busy".into());
-    assert_eq!(
-        out,
-        [Output::Reject {
-            request: RequestId(1),
-            why
-        }]
-    );
+    assert_eq!(rejected(&out), [(1, why)]);
     assert_eq!(door.in_flight(), 0);
 }
 
@@ -168,24 +207,12 @@ fn what_can_never_fit_is_refused_at_once_and_what_must_wait_waits_in_a_bounded_q
         needed: 17,
         most: 16,
     };
-    assert_eq!(
-        submit(&mut door, 1, 17),
-        [Output::Reject {
-            request: RequestId(1),
-            why
-        }]
-    );
+    assert_eq!(rejected(&submit(&mut door, 1, 17)), [(1, why)]);
     submit(&mut door, 2, 16);
     assert_eq!(submit(&mut door, 3, 1), []);
     assert_eq!(submit(&mut door, 4, 1), []);
-    let why = Rejection::QueueFull { waiting: 2 };
-    assert_eq!(
-        submit(&mut door, 5, 1),
-        [Output::Reject {
-            request: RequestId(5),
-            why
-        }]
-    );
+    let why = Rejection::QueueFull(Full::Class(2));
+    assert_eq!(rejected(&submit(&mut door, 5, 1)), [(5, why)]);
 }
 
 #[test]
@@ -196,13 +223,7 @@ fn a_waiting_request_is_turned_away_at_its_deadline() {
     assert_eq!(door.deadline(), Some(Instant::from_millis(100)));
     door.handle(Instant::from_millis(100), Input::Tick);
     let why = Rejection::Waited;
-    assert_eq!(
-        outputs(&mut door),
-        [Output::Reject {
-            request: RequestId(2),
-            why
-        }]
-    );
+    assert_eq!(rejected(&outputs(&mut door)), [(2, why)]);
     assert_eq!(door.in_flight(), 1);
 }
 
@@ -217,39 +238,17 @@ fn without_a_worker_of_each_role_everybody_is_turned_away_at_once() {
     };
     let out = tell(&mut door, left("p"));
     let why = Rejection::NoWorker("prefill");
-    assert_eq!(
-        out,
-        [Output::Reject {
-            request: RequestId(2),
-            why: why.clone()
-        }]
-    );
-    assert_eq!(
-        submit(&mut door, 3, 1),
-        [Output::Reject {
-            request: RequestId(3),
-            why
-        }]
-    );
+    assert_eq!(rejected(&out), [(2, why.clone())]);
+    assert_eq!(rejected(&submit(&mut door, 3, 1)), [(3, why)]);
     assert!(!door.ready());
     tell(&mut door, left("d"));
     let why = Rejection::NoWorker("decode");
-    assert_eq!(
-        submit(&mut door, 4, 1),
-        [Output::Reject {
-            request: RequestId(4),
-            why
-        }]
-    );
+    assert_eq!(rejected(&submit(&mut door, 4, 1)), [(4, why)]);
 }
 
 #[test]
 fn a_worker_that_does_both_needs_no_second_one() {
-    let limits = DoorLimits {
-        queue: 2,
-        retry_after: Duration::from_secs(1),
-    };
-    let mut door = FrontDoor::new(limits, First);
+    let mut door = FrontDoor::new(AdmissionSettings::one_class(2), First);
     door.join(worker("both", WorkerRole::Both), free(1, 16))
         .unwrap();
     let out = submit(&mut door, 1, 2);

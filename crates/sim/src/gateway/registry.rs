@@ -15,14 +15,15 @@ impl World {
     pub(crate) fn submit(&mut self, setup: &Setup, request: u8) {
         let gateway = std::sync::Arc::make_mut(&mut self.gateway);
         let plan = setup.config.plan(request);
-        let facts = RequestFacts {
-            request: tandem_core::RequestId(request.into()),
-            prompt_tokens: plan.tokens,
-            new_tokens: plan.new_tokens,
-        };
+        let id = tandem_core::RequestId(request.into());
+        let facts = RequestFacts::new(id, plan.tokens, plan.new_tokens);
         let deadline = at(plan.deadline);
         gateway.arrived = request;
-        let submit = Input::Submit { facts, deadline };
+        let submit = Input::Submit {
+            facts,
+            deadline,
+            key: None,
+        };
         gateway.door.handle(Instant::ZERO, submit);
         gateway.place();
     }
