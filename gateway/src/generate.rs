@@ -87,7 +87,7 @@ pub(crate) async fn answer(
         read = read(app, (endpoint, standing), request, body, deadline, journal) => read,
         error = ends(app, deadline, &fate) => Err(error),
     };
-    let running = read.inspect_err(|error| fate.failed(error))?;
+    let running = read?;
     if running.stream {
         return stream(app, running, deadline, fate)
             .await
@@ -146,9 +146,10 @@ async fn read(
         let new_tokens = new_tokens(app, endpoint, &request, &view)?;
         Ok((request, tickets, new_tokens, view))
     };
-    let (request, tickets, new_tokens, view) = timeout_at(deadline, result)
-        .await
-        .unwrap_or_else(|_| Err(ApiError::timeout(app.request_timeout.as_secs_f32())))?;
+    let late = |_| Err(ApiError::timeout(app.request_timeout.as_secs_f32()));
+    let read = timeout_at(deadline, result).await.unwrap_or_else(late);
+    let read = read.inspect_err(|error| journal.failed(error));
+    let (request, tickets, new_tokens, view) = read?;
     let identity = identity(app, id, &request, &view);
     let answers = request.drawing.answers;
     let mut journals = vec![journal];
@@ -232,8 +233,14 @@ fn reading(app: &App, request: &Request) -> Reading {
     let speech = || Speech::new(request.parsing.as_ref(), &markers);
     let plain = request.drawing.stop.ignore_eos || !request.form.logprobs();
     Reading {
-        end_tokens: if plain { Vec::new() } else { app.reading.end_tokens().to_vec() },
-        speeches: std::iter::repeat_with(speech).take(request.choices()).collect(),
+        end_tokens: if plain {
+            Vec::new()
+        } else {
+            app.reading.end_tokens().to_vec()
+        },
+        speeches: std::iter::repeat_with(speech)
+            .take(request.choices())
+            .collect(),
     }
 }
 

@@ -8,6 +8,7 @@ use tandem_core::pairing::Pair;
 use tandem_wire::proto;
 use tokio::time::Instant;
 
+use crate::api::error::ApiError;
 use crate::api::request::Endpoint;
 use crate::generate::Fate;
 use crate::metrics::Metrics;
@@ -130,6 +131,11 @@ impl Journal {
         }
     }
 
+    /// The request failed.
+    pub(crate) fn failed(&self, error: &ApiError) {
+        self.fate.failed(error);
+    }
+
     /// The answer is complete.
     pub(crate) const fn finished(&mut self, reason: &'static str) {
         self.finish_reason = Some(reason);
@@ -146,9 +152,10 @@ impl Drop for Journal {
                 .time_per_output_token
                 .record((last - first).as_secs_f64() / rest);
         }
-        let error = match (self.fate.error(), self.finish_reason) {
-            (None, None) => Some("client_gone"),
-            (error, _) => error,
+        // An answer that is sent whole has no status yet where it has ended.
+        let (error, status) = match (self.fate.error(), self.finish_reason) {
+            (None, None) => (Some("client_gone"), 499),
+            (error, _) => (error, 200),
         };
         let millis =
             |from: Option<Instant>, to: Option<Instant>| Some((to? - from?).as_secs_f64() * 1e3);
@@ -158,7 +165,7 @@ impl Drop for Journal {
             request = %self.request,
             endpoint = self.endpoint.as_str(),
             stream = self.stream,
-            status = self.fate.status(),
+            status = self.fate.status().unwrap_or(status),
             error,
             finish_reason = self.finish_reason,
             decode = pair.map(|pair| pair.decode.as_str()),

@@ -169,11 +169,6 @@ impl Generation {
             (order, Moved { tried, found })
         }));
     }
-
-    /// When it ends at the latest.
-    pub(crate) const fn deadline(&self) -> Instant {
-        self.deadline
-    }
 }
 
 impl Order {

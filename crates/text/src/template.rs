@@ -115,7 +115,9 @@ impl ChatTemplate {
 
     pub(crate) fn source(&self) -> String {
         let templates = self.environment.templates();
-        templates.map(|(_, template)| template.source()).collect()
+        templates
+            .map(|(_, template)| template.source().to_owned())
+            .collect()
     }
 
     pub(crate) fn uses(&self, variable: &str) -> bool {

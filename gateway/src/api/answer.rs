@@ -161,7 +161,10 @@ impl Identity {
 
     /// The id of the `call`th call that choice `index` makes, where the model gave it none itself.
     pub(crate) fn call_id(&self, index: usize, call: usize, own: Option<&str>) -> String {
-        own.map_or_else(|| format!("call_{}{index:02}{call:02}", self.request), str::to_owned)
+        own.map_or_else(
+            || format!("call_{}{index:02}{call:02}", self.request),
+            str::to_owned,
+        )
     }
 }
 
@@ -251,7 +254,10 @@ mod tests {
             (answer.reasoning(), answer.text()),
             ("ab".into(), "c".into())
         );
-        assert_eq!(answer.calls().collect::<Vec<_>>(), [(None, "f", "{}"), (None, "f", "")]);
+        assert_eq!(
+            answer.calls().collect::<Vec<_>>(),
+            [(None, "f", "{}"), (None, "f", "")]
+        );
     }
 
     #[test]

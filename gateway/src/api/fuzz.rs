@@ -12,8 +12,12 @@ use super::error::ApiError;
 use super::request::{Endpoint, Known, Request};
 use super::vllm;
 
-const ENDPOINTS: [Endpoint; 4] =
-    [Endpoint::Chat, Endpoint::Completions, Endpoint::Responses, Endpoint::Messages];
+const ENDPOINTS: [Endpoint; 4] = [
+    Endpoint::Chat,
+    Endpoint::Completions,
+    Endpoint::Responses,
+    Endpoint::Messages,
+];
 
 static TEXT: LazyLock<TextModel> = LazyLock::new(|| {
     let home = || PathBuf::from(std::env::var_os("HOME").expect("HOME"));
@@ -38,7 +42,10 @@ fn known() -> Known {
 fn judge<T>(read: Result<T, ApiError>) {
     if let Err(error) = read {
         assert!(error.status.is_client_error(), "{error:?}");
-        assert!(!error.message.is_empty() && error.message.len() < 4096, "{error:?}");
+        assert!(
+            !error.message.is_empty() && error.message.len() < 4096,
+            "{error:?}"
+        );
         let param = error.param.as_deref().unwrap_or("none");
         assert!(!param.is_empty() && param.len() <= 1024, "{error:?}");
     }
@@ -126,7 +133,16 @@ fn nth<'a>(value: &'a mut Value, n: &mut usize) -> Option<&'a mut Value> {
 }
 
 fn odd(which: u8) -> Value {
-    let words = ["", "x", "auto", "function", "text", "\u{0}\u{feff}", "<|im_end|>", "json_schema"];
+    let words = [
+        "",
+        "x",
+        "auto",
+        "function",
+        "text",
+        "\u{0}\u{feff}",
+        "<|im_end|>",
+        "json_schema",
+    ];
     let numbers = [0.0, -1.0, 1.5, 1e300, -1e-300];
     match which % 32 {
         0 => Value::Null,
@@ -154,9 +170,16 @@ fn bodies_of_any_bytes() {
 fn requests_with_a_few_odd_values() {
     let known = known();
     let orderly = requests();
-    for (endpoint, request) in
-        [Endpoint::Chat, Endpoint::Chat, Endpoint::Completions, Endpoint::Completions,
-         Endpoint::Responses, Endpoint::Messages].into_iter().zip(&orderly)
+    for (endpoint, request) in [
+        Endpoint::Chat,
+        Endpoint::Chat,
+        Endpoint::Completions,
+        Endpoint::Completions,
+        Endpoint::Responses,
+        Endpoint::Messages,
+    ]
+    .into_iter()
+    .zip(&orderly)
     {
         let read = Request::read(endpoint, request.to_string().as_bytes(), &TEXT, &known);
         assert!(read.is_ok(), "{endpoint:?}: {:?}", read.err());
@@ -182,12 +205,20 @@ fn texts_of_any_characters_go_to_tokens_and_back() {
         let Ok(reply) = vllm::tokenize(body.as_bytes(), &TEXT, &known) else {
             return;
         };
-        if reply["count"].as_u64().is_some_and(|count| count <= known.context.into()) {
+        if reply["count"]
+            .as_u64()
+            .is_some_and(|count| count <= known.context.into())
+        {
             let body = json!({"tokens": reply["tokens"]}).to_string();
             vllm::detokenize(body.as_bytes(), &TEXT, &known).unwrap();
         }
         let message = json!([{"role": "user", "content": words}]);
         let body = json!({"model": "m", "messages": message}).to_string();
-        judge(Request::read(Endpoint::Chat, body.as_bytes(), &TEXT, &known));
+        judge(Request::read(
+            Endpoint::Chat,
+            body.as_bytes(),
+            &TEXT,
+            &known,
+        ));
     });
 }

@@ -145,7 +145,10 @@ impl Rendering {
         let definitions = tools.as_ref().map(|tools| tools.definitions.clone());
         let prompt = self.text(messages, definitions, endpoint, text, known)?;
         let parsing = Parsing::of(tools.as_ref(), &prompt, known.dialect, text, sampling)?;
-        Ok((Prompt::Rendered(prompt).tokens(endpoint, text, known)?, parsing))
+        Ok((
+            Prompt::Rendered(prompt).tokens(endpoint, text, known)?,
+            parsing,
+        ))
     }
 
     /// The prompt's text, from messages as templates know them.

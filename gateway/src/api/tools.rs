@@ -41,7 +41,11 @@ impl Tools {
     ) -> Result<Option<Self>, ApiError> {
         let tools = tandem_dialect::Tools::check(&definitions).map_err(wrong)?;
         // Without tools to choose from, that means none.
-        let choice = if tools.is_empty() && choice == "auto" { Value::Null } else { choice };
+        let choice = if tools.is_empty() && choice == "auto" {
+            Value::Null
+        } else {
+            choice
+        };
         let choice = ToolChoice::check(&choice, &tools).map_err(wrong)?;
         // As in vLLM the model does not hear of tools that it may not call.
         Ok((choice.must() != Must::Never).then(|| Self {
@@ -86,10 +90,13 @@ impl Parsing {
             parallel: tools.parallel,
             special: &|word| text.special_token(word),
         };
-        let grammar = dialect.grammar(&tools.choice, &decoding).map_err(|error| cannot(&error))?;
+        let grammar = dialect
+            .grammar(&tools.choice, &decoding)
+            .map_err(|error| cannot(&error))?;
         if let Some(grammar) = grammar {
             if sampling.constraint.is_some() {
-                let message = "'tool_choice' and another parameter both say what the answer must be.";
+                let message =
+                    "'tool_choice' and another parameter both say what the answer must be.";
                 return Err(ApiError::value("tool_choice", message));
             }
             options.release = Release::Early;

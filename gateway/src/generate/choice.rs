@@ -32,12 +32,6 @@ impl Choice {
         fate: &Fate,
         output: &Output,
     ) -> Result<(), ApiError> {
-        self.generate(app, deadline, output)
-            .await
-            .inspect_err(|error| fate.failed(error))
-    }
-
-    async fn generate(self, app: &App, deadline: Instant, output: &Output) -> Result<(), ApiError> {
         let Self {
             index,
             ticket,
@@ -46,22 +40,36 @@ impl Choice {
             new_tokens,
             mut journal,
         } = self;
-        let times = (deadline, app.request_timeout);
-        // On the heap, and gone when it is over: a stream is as large as its largest wait.
-        let begun = relay::begin(app, ticket, standing, &ask, new_tokens, times, &mut journal);
-        let mut generation = Box::pin(begun).await?;
-        drop(ask);
-        loop {
-            match generation.next(&mut journal).await? {
-                Event::Token(token) => output.token(index, token).await,
-                Event::Finished(finished) => {
-                    let ending = Ending::of(&finished).ok_or_else(cancelled)?;
-                    journal.finished(ending.reason(false));
-                    // For the door and the worker it has ended before its last events are out.
-                    drop(generation);
-                    output.finish(index, finished, ending);
-                    return Ok(());
-                }
+        let asked = (ticket, standing, ask, new_tokens);
+        let ended = generate(app, index, asked, deadline, &mut journal, output).await;
+        // Before the journal is closed.
+        ended.inspect_err(|error| fate.failed(error))
+    }
+}
+
+async fn generate(
+    app: &App,
+    index: usize,
+    (ticket, standing, ask, new_tokens): (Ticket, Standing, Ask, u32),
+    deadline: Instant,
+    journal: &mut Journal,
+    output: &Output,
+) -> Result<(), ApiError> {
+    let times = (deadline, app.request_timeout);
+    // On the heap, and gone when it is over: a stream is as large as its largest wait.
+    let begun = relay::begin(app, ticket, standing, &ask, new_tokens, times, journal);
+    let mut generation = Box::pin(begun).await?;
+    drop(ask);
+    loop {
+        match generation.next(journal).await? {
+            Event::Token(token) => output.token(index, token).await,
+            Event::Finished(finished) => {
+                let ending = Ending::of(&finished).ok_or_else(cancelled)?;
+                journal.finished(ending.reason(false));
+                // For the door and the worker it has ended before its last events are out.
+                drop(generation);
+                output.finish(index, finished, ending);
+                return Ok(());
             }
         }
     }

@@ -23,9 +23,9 @@ impl Fate {
         let _ = self.error.set(error.code.clone());
     }
 
-    /// The reply's status, or that its client left before it.
-    pub(crate) fn status(&self) -> u16 {
-        self.status.get().copied().unwrap_or(499)
+    /// The reply's status, where one was sent.
+    pub(crate) fn status(&self) -> Option<u16> {
+        self.status.get().copied()
     }
 
     /// The code of the error that it failed with.

@@ -225,3 +225,71 @@ fn tell(first: &mut Option<oneshot::Sender<Result<(), ApiError>>>, word: Result<
         let _ = first.send(word);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+    use crate::api::openai::chunks::ChunkForm;
+    use crate::generate::pipe::{Piece, Pieces, pipe};
+
+    fn stream() -> (Output, Pieces, oneshot::Receiver<Result<(), ApiError>>) {
+        let (pen, pieces) = pipe();
+        let (first, begun) = oneshot::channel();
+        let identity = Identity {
+            prompts: vec![1],
+            answers: 1,
+            ..Identity::default()
+        };
+        let reading = Reading {
+            end_tokens: vec![],
+            speeches: vec![Speech::Plain],
+        };
+        let form = Form::Chat(ChunkForm::default());
+        (
+            Output::stream(form, identity, reading, pen, first),
+            pieces,
+            begun,
+        )
+    }
+
+    async fn text(pieces: &Pieces) -> String {
+        match poll_fn(|context| pieces.poll(context)).await {
+            Piece::Data(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+            end => panic!("{end:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_is_silent_gives_a_sign_of_life_once_it_has_begun() {
+        let (output, pieces, mut begun) = stream();
+        assert_eq!(output.keep_alive(0), 0);
+        assert!(begun.try_recv().is_err());
+        let token = proto::Token {
+            text: "a".into(),
+            ..proto::Token::default()
+        };
+        output.token(0, token).await;
+        assert_eq!(begun.try_recv(), Ok(Ok(())));
+        // It has spoken since the last look, then it has not.
+        let written = output.keep_alive(0);
+        assert!(text(&pieces).await.ends_with("}\n\n"));
+        assert!(output.keep_alive(written) > written);
+        assert_eq!(text(&pieces).await, ": keep-alive\n\n");
+    }
+
+    #[tokio::test]
+    async fn an_error_is_an_event_only_after_the_first() {
+        let (output, pieces, begun) = stream();
+        output.fail(ApiError::internal("x"));
+        assert!(begun.await.unwrap().is_err());
+        assert_eq!(poll_fn(|context| pieces.poll(context)).await, Piece::Broken);
+        let (output, pieces, _begun) = stream();
+        output.token(0, proto::Token::default()).await;
+        output.fail(ApiError::internal("x"));
+        let events = text(&pieces).await;
+        assert!(events.contains("\"error\":") && events.ends_with("data: [DONE]\n\n"));
+        assert_eq!(poll_fn(|context| pieces.poll(context)).await, Piece::End);
+    }
+}

@@ -45,12 +45,14 @@ impl Speech {
                 if let Some((_, mark)) = markers.iter().find(|(id, _)| *id == token) {
                     text.push_str(mark);
                 }
-                let was = *thinking;
                 let deltas = parser.push(&text);
-                if let Some(last) = deltas.last() {
-                    *thinking = matches!(last, Delta::Reasoning(_));
-                }
-                (deltas, was || *thinking)
+                let is_thought = |delta: &Delta| matches!(delta, Delta::Reasoning(_));
+                let Some(last) = deltas.last() else {
+                    return (deltas, *thinking);
+                };
+                *thinking = is_thought(last);
+                let thought = deltas.iter().any(is_thought);
+                (deltas, thought)
             }
         }
     }

@@ -23,3 +23,4 @@ mod retry;
 mod scripted_worker;
 mod shapes;
 mod text;
+mod tools;

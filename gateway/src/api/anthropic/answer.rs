@@ -65,7 +65,11 @@ fn block(identity: &Identity, part: &Part, call: usize) -> Value {
     match part {
         Part::Text(text) => json!({"type": "text", "text": text}),
         Part::Reasoning(text) => json!({"type": "thinking", "thinking": text, "signature": ""}),
-        Part::Call { id, name, arguments } => json!({
+        Part::Call {
+            id,
+            name,
+            arguments,
+        } => json!({
             "type": "tool_use",
             "id": identity.call_id(0, call, id.as_deref()),
             "name": name,

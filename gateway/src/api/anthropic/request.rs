@@ -80,10 +80,15 @@ fn prompt(
     if let Some(thinks) = thinking(&mut params, known)?
         && text.template_uses(THINKING)
     {
-        rendering.template_kwargs.insert(THINKING.to_owned(), thinks.into());
+        rendering
+            .template_kwargs
+            .insert(THINKING.to_owned(), thinks.into());
     }
     params.finish(unsupported::MESSAGES)?;
-    if messages.last().is_some_and(|last| last["role"] == "assistant") {
+    if messages
+        .last()
+        .is_some_and(|last| last["role"] == "assistant")
+    {
         rendering.add_generation_prompt = false;
         rendering.continue_final_message = true;
     }
@@ -123,7 +128,10 @@ fn tools(params: &mut Params) -> Result<Option<Tools>, ApiError> {
     let definitions = tools::definitions(params, |mut tool| {
         let kind = tool.text("type")?;
         if kind.is_some_and(|kind| kind != "custom") {
-            return Err(ApiError::unsupported(tool.name("type"), " other than 'custom'"));
+            return Err(ApiError::unsupported(
+                tool.name("type"),
+                " other than 'custom'",
+            ));
         }
         if tool.peek("input_schema").is_none() {
             return Err(ApiError::missing(&tool.name("input_schema")));

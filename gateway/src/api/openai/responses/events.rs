@@ -180,7 +180,9 @@ impl ResponseEvents {
                 let done = with(json!({"content_index": 0, "text": text}));
                 self.event("response.reasoning_text.done", done, out);
             }
-            Part::Call { name, arguments, .. } => {
+            Part::Call {
+                name, arguments, ..
+            } => {
                 let done = with(json!({"name": name, "arguments": arguments}));
                 self.event("response.function_call_arguments.done", done, out);
             }

@@ -126,7 +126,11 @@ pub(crate) fn item(identity: &Identity, index: usize, part: &Part, status: &str)
         Part::Reasoning(_) => json!({
             "id": id, "type": "reasoning", "status": status, "summary": [], "content": content,
         }),
-        Part::Call { id: own, name, arguments } => json!({
+        Part::Call {
+            id: own,
+            name,
+            arguments,
+        } => json!({
             "id": id,
             "type": "function_call",
             "status": status,

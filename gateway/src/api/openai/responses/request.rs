@@ -131,7 +131,10 @@ fn tools(
 ) -> Result<Option<Tools>, ApiError> {
     let definitions = tools::definitions(params, |mut tool| {
         if tool.needed_text("type")? != "function" {
-            return Err(ApiError::unsupported(tool.name("type"), " other than 'function'"));
+            return Err(ApiError::unsupported(
+                tool.name("type"),
+                " other than 'function'",
+            ));
         }
         let definition = tools::definition(&mut tool, "parameters")?;
         tool.finish(&[])?;
@@ -139,10 +142,15 @@ fn tools(
     })?;
     let choice = params.take("tool_choice");
     let parallel = params.boolean("parallel_tool_calls")?;
-    let shown = definitions.as_array().map(|tools| tools.iter().map(shown).collect::<Vec<_>>());
+    let shown = definitions
+        .as_array()
+        .map(|tools| tools.iter().map(shown).collect::<Vec<_>>());
     let mut set = |name: &str, value: Value| repeated.insert(name.to_owned(), value);
     set("tools", shown.into());
-    set("tool_choice", choice.clone().unwrap_or_else(|| "auto".into()));
+    set(
+        "tool_choice",
+        choice.clone().unwrap_or_else(|| "auto".into()),
+    );
     set("parallel_tool_calls", parallel.unwrap_or(true).into());
     let choice = choice.map(self::choice).transpose()?;
     Tools::new(definitions, choice.unwrap_or_default(), parallel)
@@ -167,7 +175,10 @@ fn choice(choice: Value) -> Result<Value, ApiError> {
     }
     let mut choice = Params::within("tool_choice", choice)?;
     if choice.needed_text("type")? != "function" {
-        return Err(ApiError::unsupported(choice.name("type"), " other than 'function'"));
+        return Err(ApiError::unsupported(
+            choice.name("type"),
+            " other than 'function'",
+        ));
     }
     let name = choice.needed_text("name")?;
     choice.finish(&[])?;
