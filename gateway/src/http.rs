@@ -2,6 +2,7 @@
 
 mod body;
 mod catch;
+mod envelope;
 mod observe;
 mod patience;
 mod reply;

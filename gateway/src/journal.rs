@@ -1,4 +1,4 @@
-//! One request's figures, and the one log line and the metrics at its end.
+//! One generation's figures, and the one log line and the metrics at its end.
 
 use std::sync::Arc;
 
@@ -8,14 +8,16 @@ use tandem_core::pairing::Pair;
 use tandem_wire::proto;
 use tokio::time::Instant;
 
-use crate::api::ask::Endpoint;
 use crate::api::error::ApiError;
+use crate::api::request::Endpoint;
+use crate::generate::Fate;
 use crate::metrics::Metrics;
 
 /// Written down however the request ends: dropping it writes the line. Holds nothing of what the
 /// client or the model said.
 pub(crate) struct Journal {
     metrics: Arc<Metrics>,
+    fate: Arc<Fate>,
     request: RequestId,
     /// The client's id for it, or ours.
     request_id: String,
@@ -32,21 +34,21 @@ pub(crate) struct Journal {
     first_token: Option<Instant>,
     last_token: Option<Instant>,
     tokens: u64,
-    status: Option<u16>,
     finish_reason: Option<&'static str>,
-    error: Option<String>,
 }
 
 impl Journal {
     /// A request has arrived.
     pub(crate) fn new(
         metrics: Arc<Metrics>,
+        fate: Arc<Fate>,
         request: RequestId,
         request_id: String,
         endpoint: Endpoint,
     ) -> Self {
         Self {
             metrics,
+            fate,
             request,
             request_id,
             endpoint,
@@ -62,10 +64,18 @@ impl Journal {
             first_token: None,
             last_token: None,
             tokens: 0,
-            status: None,
             finish_reason: None,
-            error: None,
         }
+    }
+
+    /// Of a further answer to the same request.
+    pub(crate) fn next(&self, request: RequestId, prompt_tokens: usize) -> Self {
+        let (metrics, fate) = (Arc::clone(&self.metrics), Arc::clone(&self.fate));
+        let name = self.request_id.clone();
+        let mut next = Self::new(metrics, fate, request, name, self.endpoint);
+        next.arrived = self.arrived;
+        next.read(prompt_tokens, self.stream);
+        next
     }
 
     /// Its prompt is known.
@@ -121,25 +131,14 @@ impl Journal {
         }
     }
 
-    /// Tokens generated so far.
-    pub(crate) const fn tokens(&self) -> u64 {
-        self.tokens
-    }
-
-    /// The reply's status line is out.
-    pub(crate) const fn replied(&mut self, status: u16) {
-        self.status = Some(status);
+    /// The request failed.
+    pub(crate) fn failed(&self, error: &ApiError) {
+        self.fate.failed(error);
     }
 
     /// The answer is complete.
     pub(crate) const fn finished(&mut self, reason: &'static str) {
         self.finish_reason = Some(reason);
-    }
-
-    /// It failed.
-    pub(crate) fn failed(&mut self, error: &ApiError) {
-        self.status.get_or_insert(error.status.as_u16());
-        self.error = Some(error.code.clone());
     }
 }
 
@@ -153,11 +152,10 @@ impl Drop for Journal {
                 .time_per_output_token
                 .record((last - first).as_secs_f64() / rest);
         }
-        let ended_by_client = self.error.is_none() && self.finish_reason.is_none();
-        let error = if ended_by_client {
-            Some("client_gone")
-        } else {
-            self.error.as_deref()
+        // An answer that is sent whole has no status yet where it has ended.
+        let (error, status) = match (self.fate.error(), self.finish_reason) {
+            (None, None) => (Some("client_gone"), 499),
+            (error, _) => (error, 200),
         };
         let millis =
             |from: Option<Instant>, to: Option<Instant>| Some((to? - from?).as_secs_f64() * 1e3);
@@ -167,7 +165,7 @@ impl Drop for Journal {
             request = %self.request,
             endpoint = self.endpoint.as_str(),
             stream = self.stream,
-            status = self.status.unwrap_or(499),
+            status = self.fate.status().unwrap_or(status),
             error,
             finish_reason = self.finish_reason,
             decode = pair.map(|pair| pair.decode.as_str()),

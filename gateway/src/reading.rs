@@ -8,11 +8,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tandem_dialect::Dialect;
 use tandem_text::{TextError, TextModel};
 use tokio::sync::Semaphore;
 
-use crate::api::ask::{Ask, Endpoint, Known};
 use crate::api::error::ApiError;
+use crate::api::request::{Endpoint, Known, Request};
 use crate::door::View;
 
 /// Normalisation may make a text shorter, NFC down to a third of its bytes.
@@ -29,27 +30,42 @@ pub(crate) struct Reading {
     longest_token: usize,
     /// The name of the model's file, where the model has none of its own.
     name: String,
-    default_max_tokens: Option<u32>,
+    limits: Limits,
+    dialect: Dialect,
+    /// Control tokens that mark something in an answer, with their texts.
+    markers: Arc<[(u32, &'static str)]>,
+}
+
+/// What the configuration says of requests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Threads that read.
+    pub(crate) threads: usize,
+    /// Tokens to generate where a request does not say.
+    pub(crate) default_max_tokens: Option<u32>,
+    /// Answers that one request may ask for.
+    pub(crate) max_choices: usize,
 }
 
 impl Reading {
     /// Loads the model's tokenizer and template. Costs about a second: not for an I/O thread.
-    pub(crate) fn load(
-        path: &Path,
-        threads: usize,
-        default_max_tokens: Option<u32>,
-    ) -> Result<Self, TextError> {
+    pub(crate) fn load(path: &Path, limits: Limits) -> Result<Self, TextError> {
         let text = TextModel::load(path)?;
         let longest = (0..text.vocabulary())
             .map(|token| text.token_bytes(token).len())
             .max();
+        let dialect = Dialect::detect(&text.chat_template().unwrap_or_default());
+        let marker = |word: &'static str| Some((text.special_token(word)?, word));
+        let markers = dialect.markers().filter_map(marker).collect();
         let file = path.file_stem().unwrap_or_default().to_string_lossy();
         Ok(Self {
             name: text.model_name().unwrap_or(&file).to_owned(),
             longest_token: longest.unwrap_or(1).max(1),
             text: Arc::new(text),
-            threads: Arc::new(Semaphore::new(threads.max(1))),
-            default_max_tokens,
+            threads: Arc::new(Semaphore::new(limits.threads.max(1))),
+            limits,
+            dialect,
+            markers,
         })
     }
 
@@ -78,13 +94,30 @@ impl Reading {
         self.text.end_tokens()
     }
 
+    /// Control tokens that mark something in an answer: their texts are part of it.
+    pub(crate) fn markers(&self) -> Arc<[(u32, &'static str)]> {
+        Arc::clone(&self.markers)
+    }
+
     /// Reads a request's body.
     pub(crate) async fn read(
         &self,
         endpoint: Endpoint,
         body: Bytes,
         view: &View,
-    ) -> Result<Ask, ApiError> {
+    ) -> Result<Request, ApiError> {
+        self.with(view, move |text, known| {
+            Request::read(endpoint, &body, text, known)
+        })
+        .await
+    }
+
+    /// Runs what needs the tokenizer or the template, on one of the threads.
+    pub(crate) async fn with<T: Send + 'static>(
+        &self,
+        view: &View,
+        read: impl FnOnce(&TextModel, &Known) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
         let known = self.known(view);
         let closed = || ApiError::internal("The tokenizer's threads are gone.");
         let permit = Arc::clone(&self.threads)
@@ -95,7 +128,7 @@ impl Reading {
         let reading = tokio::task::spawn_blocking(move || {
             // Held until the thread is free again, also where the client has left.
             let _permit = permit;
-            Ask::read(endpoint, &body, &text, &known)
+            read(&text, &known)
         });
         reading
             .await
@@ -115,7 +148,9 @@ impl Reading {
                 .collect(),
             context,
             longest_text,
-            default_max_tokens: self.default_max_tokens,
+            default_max_tokens: self.limits.default_max_tokens,
+            max_choices: self.limits.max_choices,
+            dialect: self.dialect,
         }
     }
 }

@@ -23,8 +23,8 @@ use tandem_wire::proto;
 use tandem_wire::proto::generate_reply::Kind;
 use tokio::time::{Instant, timeout_at};
 
-use crate::api::ask::Ask;
 use crate::api::error::ApiError;
+use crate::api::request::Ask;
 use crate::app::App;
 use crate::caller::Standing;
 use crate::door::Ticket;
@@ -168,11 +168,6 @@ impl Generation {
             let found = order.again(setback, &mut tried).await;
             (order, Moved { tried, found })
         }));
-    }
-
-    /// When it ends at the latest.
-    pub(crate) const fn deadline(&self) -> Instant {
-        self.deadline
     }
 }
 

@@ -20,7 +20,7 @@ use crate::app::{App, unix_seconds};
 use crate::door::Door;
 use crate::http::{Limits, serve};
 use crate::metrics::Metrics;
-use crate::reading::Reading;
+use crate::reading::{self, Reading};
 use crate::relay::Farewells;
 use crate::roster::Roster;
 use crate::workers;
@@ -117,8 +117,12 @@ pub async fn run(
 
 async fn load(config: &GatewayConfig) -> Result<Reading, StartError> {
     let path = config.tokenizer.clone();
-    let (threads, default_max_tokens) = (config.tokenizer_threads, config.default_max_tokens);
-    let loading = move || Reading::load(Path::new(&path), threads, default_max_tokens);
+    let limits = reading::Limits {
+        threads: config.tokenizer_threads,
+        default_max_tokens: config.default_max_tokens,
+        max_choices: config.max_choices,
+    };
+    let loading = move || Reading::load(Path::new(&path), limits);
     let loaded = tokio::task::spawn_blocking(loading).await;
     Ok(loaded.map_err(|e| StartError::Internal(e.to_string()))??)
 }

@@ -159,6 +159,7 @@ fn gateway_table(gateway: &GatewayConfig) -> String {
             gateway.default_max_tokens,
             "the rest of the context",
         )
+        .raw("max_choices", gateway.max_choices)
         .millis("drain_timeout_ms", gateway.drain_timeout)
         .done()
 }

@@ -34,6 +34,8 @@ pub struct GatewayConfig {
     /// are leased before the first is generated, so a whole context for each would let few requests
     /// run at once. Default 2048; `None`, which no file says: the rest of the context.
     pub default_max_tokens: Option<u32>,
+    /// Answers that one request may ask for: `n` times its prompts. Default 32.
+    pub max_choices: usize,
     /// Time for open requests to end after the gateway was told to stop. Default 5 s.
     pub drain_timeout: Duration,
     /// `[policy]`: which workers serve a request.
@@ -65,6 +67,7 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<GatewayConfig> {
     let max_connections = section.number("max_connections", 1..=1_000_000);
     let tokenizer_threads = section.number("tokenizer_threads", 1..=256);
     let default_max_tokens = section.number("default_max_tokens", 1..=16_777_216);
+    let max_choices = section.number("max_choices", 1..=1024);
     let drain_timeout = section.millis("drain_timeout_ms", 1..=600_000, 5_000);
     Some(GatewayConfig {
         listen: listen.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))),
@@ -77,6 +80,7 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<GatewayConfig> {
         max_connections: max_connections.unwrap_or(4096),
         tokenizer_threads: tokenizer_threads.unwrap_or(2),
         default_max_tokens: default_max_tokens.or(Some(2048)),
+        max_choices: max_choices.unwrap_or(32),
         drain_timeout,
         policy: PolicySettings::default(),
         admission: AdmissionSettings::one_class(queue_limit.unwrap_or(1024)),

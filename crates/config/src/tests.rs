@@ -39,6 +39,7 @@ fn a_short_gateway_file_gets_the_documented_defaults() {
     assert_eq!(gateway.request_timeout, Duration::from_secs(120));
     assert_eq!(gateway.header_timeout, Duration::from_secs(10));
     assert_eq!(gateway.default_max_tokens, Some(2048));
+    assert_eq!(gateway.max_choices, 32);
     assert_eq!(gateway.policy, PolicySettings::default());
     assert_eq!(gateway.identity.name, "gateway");
     assert_eq!(gateway.identity.directory, PathBuf::from("etc/pki"));

@@ -115,6 +115,19 @@ impl TextModel {
         template.render(messages, options)
     }
 
+    /// The control token of this text.
+    pub fn special_token(&self, text: &str) -> Option<u32> {
+        let token = self.parts.tokenizer.token_to_id(text)?;
+        self.is_special(token).then_some(token)
+    }
+
+    /// Whether the chat template reads a variable that it does not set itself, so that a client's
+    /// `chat_template_kwargs` of that name would change something.
+    pub fn template_uses(&self, variable: &str) -> bool {
+        let template = self.parts.template.as_ref();
+        template.is_some_and(|template| template.uses(variable))
+    }
+
     /// The tokens that end an answer.
     pub fn end_tokens(&self) -> &[u32] {
         &self.parts.end

@@ -124,6 +124,11 @@ impl ChatTemplate {
         Some(template.source().to_owned())
     }
 
+    pub(crate) fn uses(&self, variable: &str) -> bool {
+        let template = self.environment.get_template("chat");
+        template.is_ok_and(|template| template.undeclared_variables(false).contains(variable))
+    }
+
     pub(crate) fn render(
         &self,
         messages: &serde_json::Value,

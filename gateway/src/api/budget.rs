@@ -1,7 +1,7 @@
 //! How many tokens a request may generate.
 
-use super::ask::{Endpoint, OutputLength};
 use super::error::ApiError;
+use super::request::{Endpoint, OutputLength};
 
 /// What there is room for.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ pub(crate) fn new_tokens(
 ) -> Result<u32, ApiError> {
     let context = room.context;
     if prompt >= context {
-        return Err(too_long(endpoint, context, Some(prompt)));
+        return Err(too_long(endpoint.prompt_param(), context, Some(prompt)));
     }
     if let Some(pages) = room.pages.filter(|pages| u64::from(prompt) > *pages) {
         let message = format!(
@@ -58,7 +58,7 @@ pub(crate) fn new_tokens(
 
 /// The prompt alone is over the context, or fills it. `prompt` is `None` where the text is so long
 /// that its tokens were not counted.
-pub(crate) fn too_long(endpoint: Endpoint, context: u32, prompt: Option<u32>) -> ApiError {
+pub(crate) fn too_long(param: &str, context: u32, prompt: Option<u32>) -> ApiError {
     let found = prompt.map_or_else(
         || format!("more than {context}"),
         |prompt| prompt.to_string(),
@@ -67,7 +67,7 @@ pub(crate) fn too_long(endpoint: Endpoint, context: u32, prompt: Option<u32>) ->
         "This model's maximum context length is {context} tokens. However, your prompt has {found} \
          tokens, which leaves no room for an answer. Please reduce the length of the prompt."
     );
-    ApiError::bad("context_length_exceeded", message).with_param(endpoint.prompt_param())
+    ApiError::bad("context_length_exceeded", message).with_param(param)
 }
 
 #[cfg(test)]

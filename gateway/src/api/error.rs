@@ -84,7 +84,7 @@ impl ApiError {
 
     /// Nobody knows the field.
     pub(crate) fn unknown(param: impl Into<String>) -> Self {
-        let param = param.into();
+        let param = shown(&param.into());
         Self::bad(
             "unknown_parameter",
             format!("Unknown parameter: '{param}'."),
@@ -105,6 +105,14 @@ impl ApiError {
         .with_param("model")
     }
 
+    /// No response is stored, so none can be found.
+    pub(crate) fn no_response(id: &str) -> Self {
+        let shown: String = id.chars().take(128).collect();
+        let message = format!("Response with id '{shown}' not found: responses are not stored.");
+        let status = StatusCode::NOT_FOUND;
+        Self::new(status, "invalid_request_error", "not_found", message)
+    }
+
     /// Nothing is served under that path.
     pub(crate) fn no_path(path: &str) -> Self {
         let shown: String = path.chars().take(128).collect();
@@ -115,6 +123,14 @@ impl ApiError {
             "unknown_url",
             message,
         )
+    }
+
+    /// A path of an API that others serve.
+    pub(crate) fn not_implemented(path: &str) -> Self {
+        let shown: String = path.chars().take(128).collect();
+        let message = format!("Tandem generates text; {shown} is not served.");
+        let status = StatusCode::NOT_IMPLEMENTED;
+        Self::new(status, "invalid_request_error", "not_implemented", message)
     }
 
     /// The path is served, by another method.
@@ -185,7 +201,7 @@ impl ApiError {
 
     pub(crate) fn with_param(self, param: impl Into<String>) -> Self {
         Self {
-            param: Some(param.into()),
+            param: Some(shown(&param.into())),
             ..self
         }
     }
@@ -246,6 +262,22 @@ impl ApiError {
         }
     }
 
+    /// Why messages, in the field `param`, could not be rendered.
+    pub(crate) fn template(error: &TemplateError, param: &str) -> Self {
+        let message = sentence(&error.to_string());
+        match error {
+            TemplateError::TimeNotGiven => Self::internal(message),
+            TemplateError::None => Self::bad("no_chat_template", message),
+            TemplateError::Reserved(_) => Self::value("chat_template_kwargs", message),
+            TemplateError::NotAnArray
+            | TemplateError::Malformed { .. }
+            | TemplateError::UnsupportedPart { .. }
+            | TemplateError::Refused(_)
+            | TemplateError::OutOfFuel
+            | TemplateError::Failed(_) => Self::value(param, message),
+        }
+    }
+
     /// The body of a reply, and of an event in a stream.
     pub(crate) fn json(&self) -> Value {
         json!({"error": {
@@ -257,26 +289,17 @@ impl ApiError {
     }
 }
 
+/// Characters of what a client sent that an error repeats.
+const SHOWN: usize = 256;
+
+/// The beginning of a name that a client may have chosen.
+fn shown(name: &str) -> String {
+    name.chars().take(SHOWN).collect()
+}
+
 impl From<Closed> for ApiError {
     fn from(closed: Closed) -> Self {
         Self::busy("stopping", format!("{closed}."), RETRY_AFTER)
-    }
-}
-
-impl From<TemplateError> for ApiError {
-    fn from(error: TemplateError) -> Self {
-        let message = sentence(&error.to_string());
-        match error {
-            TemplateError::TimeNotGiven => Self::internal(message),
-            TemplateError::None => Self::bad("no_chat_template", message),
-            TemplateError::NotAnArray
-            | TemplateError::Malformed { .. }
-            | TemplateError::UnsupportedPart { .. }
-            | TemplateError::Reserved(_)
-            | TemplateError::Refused(_)
-            | TemplateError::OutOfFuel
-            | TemplateError::Failed(_) => Self::value("messages", message),
-        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use serde_json::{Map, Value};
 
 use super::error::ApiError;
+use super::json::{self, Malformed};
 use super::unsupported::Field;
 
 /// The fields of a JSON object that nobody has asked for yet. A field that is null counts as absent.
@@ -18,11 +19,15 @@ pub(crate) struct Params {
 impl Params {
     /// Reads a body.
     pub(crate) fn parse(body: &[u8]) -> Result<Self, ApiError> {
-        let value: Value = serde_json::from_slice(body).map_err(|error| {
-            ApiError::bad(
+        let value = json::parse(body).map_err(|Malformed { message, key }| {
+            let error = ApiError::bad(
                 "invalid_json",
-                format!("The body is not valid JSON: {error}."),
-            )
+                format!("The body is not valid JSON: {message}."),
+            );
+            match key {
+                Some(key) => error.with_param(key),
+                None => error,
+            }
         })?;
         match value {
             Value::Object(fields) => Ok(Self {
@@ -55,6 +60,11 @@ impl Params {
     /// A field, whatever it is.
     pub(crate) fn take(&mut self, field: &str) -> Option<Value> {
         self.fields.remove(field).filter(|value| !value.is_null())
+    }
+
+    /// A field that stays for others to take.
+    pub(crate) fn peek(&self, field: &str) -> Option<&Value> {
+        self.fields.get(field).filter(|value| !value.is_null())
     }
 
     pub(crate) fn boolean(&mut self, field: &str) -> Result<Option<bool>, ApiError> {
@@ -135,6 +145,34 @@ impl Params {
         }
         // The engine samples in 32 bits.
         Ok(Some(number as f32))
+    }
+
+    /// An array, whatever it holds.
+    pub(crate) fn array(&mut self, field: &str) -> Result<Option<Vec<Value>>, ApiError> {
+        match self.take(field) {
+            None => Ok(None),
+            Some(Value::Array(entries)) => Ok(Some(entries)),
+            Some(other) => Err(ApiError::kind_of(self.name(field), "an array", &other)),
+        }
+    }
+
+    /// An object, with a path of its own.
+    pub(crate) fn object(&mut self, field: &str) -> Result<Option<Self>, ApiError> {
+        let name = self.name(field);
+        self.take(field)
+            .map(|value| Self::within(&name, value))
+            .transpose()
+    }
+
+    /// A text that has to be there.
+    pub(crate) fn needed_text(&mut self, field: &str) -> Result<String, ApiError> {
+        let name = self.name(field);
+        self.text(field)?.ok_or_else(|| ApiError::missing(&name))
+    }
+
+    /// What is left, as an object.
+    pub(crate) fn into_rest(self) -> Map<String, Value> {
+        self.fields
     }
 
     /// Whether nothing is left; otherwise says what the first of the rest is: known to OpenAI and

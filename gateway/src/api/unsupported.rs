@@ -1,5 +1,5 @@
-//! Fields that OpenAI's API (or a common extension of it) has and Tandem does not do, each with the
-//! values that ask for nothing and so do no harm.
+//! Fields that OpenAI's or Anthropic's API (or a common extension) has and Tandem does not do, each
+//! with the values that ask for nothing and so do no harm.
 
 use serde_json::Value;
 
@@ -9,49 +9,55 @@ pub(crate) type Field = (&'static str, fn(&Value) -> bool);
 /// `/v1/chat/completions`.
 pub(crate) const CHAT: &[Field] = &[
     ("audio", never),
-    ("frequency_penalty", zero),
     ("function_call", off),
     ("functions", empty),
-    ("logit_bias", empty),
-    ("min_p", zero),
-    ("min_tokens", zero),
     ("modalities", text_only),
-    ("n", one),
-    ("parallel_tool_calls", Value::is_boolean),
+    ("moderation", never),
     ("prediction", never),
-    ("presence_penalty", zero),
-    ("reasoning_effort", off),
-    ("repetition_penalty", one),
-    ("response_format", text_format),
+    ("prompt_cache_retention", never),
     ("service_tier", standard),
     ("store", disabled),
-    ("tool_choice", off),
-    ("tools", empty),
     ("verbosity", never),
     ("web_search_options", never),
 ];
 
 /// `/v1/completions`.
 pub(crate) const COMPLETIONS: &[Field] = &[
-    ("best_of", one),
-    ("echo", disabled),
-    ("frequency_penalty", zero),
-    ("logit_bias", empty),
-    ("min_p", zero),
-    ("min_tokens", zero),
-    ("n", one),
-    ("presence_penalty", zero),
-    ("repetition_penalty", one),
-    ("response_format", text_format),
     ("service_tier", standard),
     ("store", disabled),
     ("suffix", blank),
 ];
 
-/// `stream_options`.
-pub(crate) const STREAM_OPTIONS: &[Field] = &[("include_obfuscation", disabled)];
+/// `/v1/responses`.
+pub(crate) const RESPONSES: &[Field] = &[
+    ("background", disabled),
+    ("context_management", empty),
+    ("conversation", never),
+    ("include", empty),
+    ("max_tool_calls", never),
+    ("moderation", never),
+    ("previous_response_id", never),
+    ("prompt", never),
+    ("prompt_cache_options", never),
+    ("prompt_cache_retention", never),
+    ("service_tier", standard),
+    ("store", disabled),
+    ("top_logprobs", zero),
+    ("truncation", disabled_word),
+];
 
-/// A message.
+/// `/v1/messages`.
+pub(crate) const MESSAGES: &[Field] = &[
+    ("cache_control", Value::is_object),
+    ("container", never),
+    ("context_management", empty),
+    ("inference_geo", never),
+    ("mcp_servers", empty),
+    ("output_config", empty),
+    ("service_tier", standard),
+];
+
+/// A message of a chat.
 pub(crate) const MESSAGE: &[Field] = &[
     ("annotations", empty),
     ("audio", never),
@@ -61,7 +67,16 @@ pub(crate) const MESSAGE: &[Field] = &[
     ("tool_calls", empty),
 ];
 
-const fn never(_: &Value) -> bool {
+/// A part of a message's content. What may be cached is decided here, not by its marks.
+pub(crate) const TEXT_PART: &[Field] = &[
+    ("annotations", empty),
+    ("cache_control", Value::is_object),
+    ("citations", empty),
+    ("logprobs", empty),
+    ("prompt_cache_breakpoint", never),
+];
+
+pub(crate) const fn never(_: &Value) -> bool {
     false
 }
 
@@ -69,19 +84,19 @@ fn zero(value: &Value) -> bool {
     value.as_f64() == Some(0.0)
 }
 
-fn one(value: &Value) -> bool {
-    value.as_f64() == Some(1.0)
+pub(crate) fn disabled(value: &Value) -> bool {
+    *value == false
 }
 
-fn disabled(value: &Value) -> bool {
-    *value == false
+fn disabled_word(value: &Value) -> bool {
+    *value == "disabled"
 }
 
 fn blank(value: &Value) -> bool {
     *value == ""
 }
 
-fn empty(value: &Value) -> bool {
+pub(crate) fn empty(value: &Value) -> bool {
     value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(|o| o.is_empty())
 }
 
@@ -90,18 +105,14 @@ fn off(value: &Value) -> bool {
     *value == "none" || *value == "auto"
 }
 
-fn standard(value: &Value) -> bool {
-    *value == "auto" || *value == "default"
+pub(crate) fn standard(value: &Value) -> bool {
+    ["auto", "default", "standard_only"]
+        .iter()
+        .any(|word| value == word)
 }
 
 fn text_only(value: &Value) -> bool {
     value
         .as_array()
         .is_some_and(|list| list.len() == 1 && list[0] == "text")
-}
-
-fn text_format(value: &Value) -> bool {
-    value
-        .as_object()
-        .is_some_and(|o| o.len() == 1 && value["type"] == "text")
 }

@@ -42,5 +42,7 @@ pub(crate) fn error(error: &ApiError) -> Response<Body> {
     if let Some(allow) = error.allow {
         headers.insert(ALLOW, HeaderValue::from_static(allow));
     }
+    // For who tells it in another form.
+    response.extensions_mut().insert(error.clone());
     response
 }

@@ -29,6 +29,10 @@ impl RequestName {
         Self(HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("req")))
     }
 
+    pub(crate) fn value(&self) -> HeaderValue {
+        self.0.clone()
+    }
+
     pub(crate) fn text(&self) -> String {
         self.0.to_str().unwrap_or_default().to_owned()
     }

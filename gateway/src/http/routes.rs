@@ -11,15 +11,16 @@ use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tower::Service;
 
 use super::reply::{self, Body};
 use super::request_id::RequestName;
 use super::sse;
-use super::target::Target;
-use crate::api::ask::Endpoint;
+use super::target::{Target, TextTask};
 use crate::api::error::{ApiError, RETRY_AFTER};
+use crate::api::request::Endpoint;
+use crate::api::{anthropic, vllm};
 use crate::app::App;
 use crate::caller::Standing;
 use crate::generate::{self, Reply};
@@ -56,6 +57,8 @@ async fn route(app: &Arc<App>, request: Request<Incoming>) -> Result<Response<Bo
     let ok = |value: Value| Ok(reply::json(StatusCode::OK, &value));
     match target {
         Target::Generate(endpoint) => generate(app, endpoint, request).await,
+        Target::Text(task) => text(app, task, request).await,
+        Target::StoredResponse(id) => Err(ApiError::no_response(&id)),
         Target::Models => ok(json!({"object": "list", "data": [model(app)]})),
         Target::Model(id) => {
             let model = model(app);
@@ -74,8 +77,31 @@ async fn route(app: &Arc<App>, request: Request<Incoming>) -> Result<Response<Bo
             Ok(reply::text(StatusCode::OK, kind, text))
         }
         Target::Status => ok(status::page(app)),
+        Target::NotServed => Err(ApiError::not_implemented(request.uri().path())),
         Target::Unknown => Err(ApiError::no_path(request.uri().path())),
     }
+}
+
+/// What the tokenizer alone can answer.
+async fn text(
+    app: &Arc<App>,
+    task: TextTask,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, ApiError> {
+    let deadline = Instant::now() + app.request_timeout;
+    let body = super::body::read(request, app.max_body_bytes, deadline).await?;
+    let view = app.door.view();
+    let reading = app.reading.with(&view, move |text, known| match task {
+        TextTask::Tokenize => vllm::tokenize(&body, text, known),
+        TextTask::Detokenize => vllm::detokenize(&body, text, known),
+        TextTask::CountTokens => {
+            let count = anthropic::request::count(&body, text, known)?;
+            Ok(json!({"input_tokens": count}))
+        }
+    });
+    let late = |_| ApiError::timeout(app.request_timeout.as_secs_f32());
+    let value = timeout_at(deadline, reading).await.map_err(late)??;
+    Ok(reply::json(StatusCode::OK, &value))
 }
 
 async fn generate(

@@ -20,6 +20,7 @@ use tokio::time::{sleep, timeout};
 use tower::{Service, ServiceBuilder};
 
 use super::catch::CatchLayer;
+use super::envelope::EnvelopeLayer;
 use super::observe::ObserveLayer;
 use super::patience::Patient;
 use super::request_id::RequestIdLayer;
@@ -107,6 +108,7 @@ async fn connection(
         .layer(ObserveLayer {
             metrics: Arc::clone(&app.metrics),
         })
+        .layer(EnvelopeLayer)
         .layer(CatchLayer)
         .service(Routes { app });
     let asked = AtomicBool::new(false);

@@ -37,14 +37,14 @@ impl Body for EventBody {
         if self.ended {
             return Poll::Ready(None);
         }
-        match ready!(self.events.pieces.poll_recv(context)) {
-            Some(Piece::Data(bytes)) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
-            Some(Piece::End) => {
+        match ready!(self.events.pieces.poll(context)) {
+            Piece::Data(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
+            Piece::End => {
                 self.ended = true;
                 Poll::Ready(None)
             }
-            // The task gave up on a client that had stopped reading: no clean end.
-            None => {
+            // The task is gone: no clean end.
+            Piece::Broken => {
                 self.ended = true;
                 Poll::Ready(Some(Err(io::Error::other("the answer broke off"))))
             }

@@ -222,19 +222,17 @@ impl Setback {
 /// The request as its first worker is asked.
 pub(super) fn generate(
     ticket: &Ticket,
-    ask: &crate::api::ask::Ask,
+    ask: &crate::api::request::Ask,
     new_tokens: u32,
 ) -> proto::Generate {
     proto::Generate {
         request: tandem_wire::convert::request_bytes(ticket.request()),
-        tokens: ask.tokens.clone(),
+        tokens: ask.tokens.to_vec(),
         generated: 0,
         sampling: Some(ask.sampling.clone()),
         stop: Some(proto::Stop {
             max_tokens: new_tokens,
-            texts: ask.stops.clone(),
-            ignore_eos: ask.ignore_eos,
-            ..proto::Stop::default()
+            ..ask.stop.clone()
         }),
         prefill: None,
         time_left_ms: 0,

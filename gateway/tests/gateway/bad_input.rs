@@ -10,7 +10,9 @@ use crate::harness::{CHAT, COMPLETIONS, chat, with, with_one_worker};
 use crate::scripted_worker::MODEL;
 
 /// Code, param and members of each line.
-fn cases(table: &'static str) -> impl Iterator<Item = (&'static str, &'static str, Value)> {
+pub(crate) fn cases(
+    table: &'static str,
+) -> impl Iterator<Item = (&'static str, &'static str, Value)> {
     table
         .lines()
         .filter(|line| !line.starts_with('#'))
@@ -87,11 +89,24 @@ async fn a_prompt_over_the_context_is_refused_with_both_figures_streamed_or_not(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_paths_and_methods_are_told_in_json() {
     let (_pki, gateway, _worker) = with_one_worker().await;
-    for path in ["/", "/v1", "/v1/embeddings", "/v1/chat/completions/"] {
+    for path in ["/", "/v1", "/v1/chat/completions/"] {
         let reply = get(gateway.address, path).await;
         assert_eq!(
             (reply.status.as_u16(), reply.code()),
             (404, "unknown_url".into()),
+            "{path}"
+        );
+    }
+    for path in [
+        "/v1/embeddings",
+        "/v1/audio/speech",
+        "/rerank",
+        "/v1/images/generations",
+    ] {
+        let reply = post(gateway.address, path, &json!({})).await;
+        assert_eq!(
+            (reply.status.as_u16(), reply.code()),
+            (501, "not_implemented".into()),
             "{path}"
         );
     }

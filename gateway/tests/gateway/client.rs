@@ -14,6 +14,8 @@ use tandem_wire::task::{Task, spawn};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::conformance::{check_event, check_reply};
+
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A whole reply.
@@ -54,6 +56,7 @@ impl Reply {
 pub(crate) struct Stream {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
+    path: String,
     body: Incoming,
     buffer: String,
     _connection: Task<()>,
@@ -66,9 +69,8 @@ impl Stream {
             if let Some((event, rest)) = self.buffer.split_once("\n\n") {
                 let event = event.to_owned();
                 self.buffer = rest.to_owned();
-                match event.strip_prefix("data: ") {
-                    Some(data) => return Some(data.to_owned()),
-                    None => assert!(event.starts_with(':'), "{event}"),
+                if !event.starts_with(':') {
+                    return Some(self.data(&event));
                 }
                 continue;
             }
@@ -83,6 +85,23 @@ impl Stream {
             self.buffer
                 .push_str(std::str::from_utf8(&data).expect("whole characters"));
         }
+    }
+
+    /// An event's data, which is of the form that it should have.
+    fn data(&self, event: &str) -> String {
+        let (name, data) = match event.split_once('\n') {
+            Some((name, data)) => (Some(name.strip_prefix("event: ").unwrap()), data),
+            None => (None, event),
+        };
+        let data = data
+            .strip_prefix("data: ")
+            .unwrap_or_else(|| panic!("{event}"));
+        if data != "[DONE]" {
+            let value: Value = serde_json::from_str(data).unwrap();
+            check_event(&self.path, &value);
+            assert!(name.is_none_or(|name| value["type"] == name), "{event}");
+        }
+        data.to_owned()
     }
 
     pub(crate) async fn json(&mut self) -> Value {
@@ -100,6 +119,7 @@ impl Stream {
 }
 
 pub(crate) async fn open(address: SocketAddr, request: Request<Full<Bytes>>) -> Stream {
+    let path = request.uri().path().to_owned();
     let socket = TcpStream::connect(address).await.unwrap();
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket))
         .await
@@ -116,6 +136,7 @@ pub(crate) async fn open(address: SocketAddr, request: Request<Full<Bytes>>) -> 
     Stream {
         status: head.status,
         headers: head.headers,
+        path,
         body,
         buffer: String::new(),
         _connection: connection,
@@ -130,11 +151,15 @@ pub(crate) async fn send(address: SocketAddr, request: Request<Full<Bytes>>) -> 
         .expect("a body in time")
         .unwrap()
         .to_bytes();
-    Reply {
+    let reply = Reply {
         status: stream.status,
         headers: stream.headers,
         body: String::from_utf8(body.to_vec()).unwrap(),
+    };
+    if stream.path.starts_with("/v1/") && reply.header("content-type") == Some("application/json") {
+        check_reply(&stream.path, reply.status, &reply.json());
     }
+    reply
 }
 
 pub(crate) fn request(method: Method, path: &str, body: impl Into<Bytes>) -> Request<Full<Bytes>> {

@@ -21,6 +21,8 @@ use crate::scripted_worker::{MODEL, ScriptedWorker, welcome};
 
 pub(crate) const CHAT: &str = "/v1/chat/completions";
 pub(crate) const COMPLETIONS: &str = "/v1/completions";
+pub(crate) const RESPONSES: &str = "/v1/responses";
+pub(crate) const MESSAGES: &str = "/v1/messages";
 
 pub(crate) struct Gateway {
     pub(crate) address: SocketAddr,
@@ -60,6 +62,7 @@ pub(crate) fn config(pki: &TempDir, workers: Vec<SocketAddr>) -> GatewayConfig {
         max_connections: 64,
         tokenizer_threads: 2,
         default_max_tokens: None,
+        max_choices: 8,
         drain_timeout: Duration::from_secs(1),
         policy: PolicySettings::default(),
         admission: AdmissionSettings::one_class(1_000_000),

@@ -8,11 +8,19 @@
 
 mod admission;
 mod bad_input;
+mod choices;
 mod client;
+mod conformance;
 mod ends;
 mod harness;
+mod hostile;
 mod limits;
+mod messages;
+mod parameters;
 mod places;
+mod responses;
 mod retry;
 mod scripted_worker;
 mod shapes;
+mod text;
+mod tools;

@@ -264,6 +264,15 @@ impl Call {
         self.say(Kind::Finished(finished)).await;
     }
 
+    /// A whole answer of a few tokens, one for each text.
+    pub(crate) async fn answer(&mut self, texts: &[&str], reason: proto::FinishReason) {
+        self.start().await;
+        for (token, text) in (1..).zip(texts) {
+            self.token(token, text).await;
+        }
+        self.finish("", reason).await;
+    }
+
     pub(crate) async fn refuse(&mut self, reason: proto::refusal::Reason, message: &str) {
         let refusal = proto::Refusal {
             reason: reason.into(),

@@ -43,6 +43,7 @@ async fn a_chat_is_answered_whole() {
         "completion_tokens": 3,
         "total_tokens": prompt + 3,
         "prompt_tokens_details": {"cached_tokens": CACHED_TOKENS},
+        "completion_tokens_details": {"reasoning_tokens": 0},
     });
     assert_eq!(answer["usage"], usage);
     assert!(reply.header("x-request-id").is_some());

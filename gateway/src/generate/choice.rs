@@ -1,0 +1,81 @@
+//! One of a request's answers, from its ticket to its end.
+
+use tokio::time::Instant;
+
+use super::fate::Fate;
+use super::output::Output;
+use crate::api::answer::Ending;
+use crate::api::error::ApiError;
+use crate::api::request::Ask;
+use crate::app::App;
+use crate::caller::Standing;
+use crate::door::Ticket;
+use crate::journal::Journal;
+use crate::relay::{self, Event};
+
+/// An answer that waits for its lease.
+pub(crate) struct Choice {
+    pub(crate) index: usize,
+    pub(crate) ticket: Ticket,
+    pub(crate) standing: Standing,
+    pub(crate) ask: Ask,
+    pub(crate) new_tokens: u32,
+    pub(crate) journal: Journal,
+}
+
+impl Choice {
+    /// Has it generated, into `output`. Dropping the future cancels it.
+    pub(crate) async fn run(
+        self,
+        app: &App,
+        deadline: Instant,
+        fate: &Fate,
+        output: &Output,
+    ) -> Result<(), ApiError> {
+        let Self {
+            index,
+            ticket,
+            standing,
+            ask,
+            new_tokens,
+            mut journal,
+        } = self;
+        let asked = (ticket, standing, ask, new_tokens);
+        let ended = generate(app, index, asked, deadline, &mut journal, output).await;
+        // Before the journal is closed.
+        ended.inspect_err(|error| fate.failed(error))
+    }
+}
+
+async fn generate(
+    app: &App,
+    index: usize,
+    (ticket, standing, ask, new_tokens): (Ticket, Standing, Ask, u32),
+    deadline: Instant,
+    journal: &mut Journal,
+    output: &Output,
+) -> Result<(), ApiError> {
+    let times = (deadline, app.request_timeout);
+    // On the heap, and gone when it is over: a stream is as large as its largest wait.
+    let begun = relay::begin(app, ticket, standing, &ask, new_tokens, times, journal);
+    let mut generation = Box::pin(begun).await?;
+    drop(ask);
+    loop {
+        match generation.next(journal).await? {
+            Event::Token(token) => output.token(index, token).await,
+            Event::Finished(finished) => {
+                let ending = Ending::of(&finished).ok_or_else(cancelled)?;
+                journal.finished(ending.reason(false));
+                // For the door and the worker it has ended before its last events are out.
+                drop(generation);
+                output.finish(index, finished, ending);
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn cancelled() -> ApiError {
+    let message = "The decode worker ended the request before its answer did.";
+    ApiError::worker("cancelled", message)
+}
