@@ -3,6 +3,7 @@
 //! Everything that takes time (opening an inbox, talking to a prefill worker, closing an endpoint)
 //! runs in tasks of its own that report back as [`Happened`]; this one never waits for any of them.
 
+pub(crate) mod constraint;
 mod dispatch;
 pub(crate) mod generate;
 mod inboxes;
@@ -224,10 +225,11 @@ impl DecodeTask {
                 sequence,
                 text,
                 reason,
+                stop_text,
             } => {
                 let facts = Arc::clone(&self.facts);
                 let blocks = self.held_of(sequence).map(|held| {
-                    held.finished(text, reason);
+                    held.finished(text, reason, stop_text);
                     held.blocks(&facts)
                 });
                 let blocks = blocks.unwrap_or_else(|| [].into());

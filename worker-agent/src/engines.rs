@@ -8,7 +8,7 @@ use tandem_config::WorkerConfig;
 use tandem_core::layout::WorkerLayout;
 use tandem_engine::{
     Arenas, EmbeddedEngine, EmbeddedModel, Engine, EngineDescription, EngineOptions, Event,
-    ModelOptions, StepPlan, StepWatch,
+    Grammars, ModelOptions, StepPlan, StepWatch,
 };
 use tandem_engine_link::{Attached, Host};
 use tandem_memory::HostMemory;
@@ -33,6 +33,7 @@ pub(crate) enum Prepared {
 pub(crate) struct Embedded {
     model: EmbeddedModel,
     text: Arc<TextModel>,
+    grammars: Arc<Grammars>,
     arenas: Arenas,
     memory: Vec<Arc<HostMemory>>,
 }
@@ -60,6 +61,14 @@ impl Prepared {
         match self {
             Self::Embedded(embedded) => Arc::clone(embedded.arenas.layout()),
             Self::Remote(attached) => Arc::clone(attached.layout()),
+        }
+    }
+
+    /// What compiles constraints; the engine's own, where it runs here.
+    pub(crate) fn grammars(&self) -> Option<Arc<Grammars>> {
+        match self {
+            Self::Embedded(embedded) => Some(Arc::clone(&embedded.grammars)),
+            Self::Remote(_) => None,
         }
     }
 
@@ -119,6 +128,7 @@ impl Embedded {
         let memory = (0..shards).map(|s| Arc::clone(arenas.memory(s)));
         Ok(Self {
             model,
+            grammars: Arc::new(Grammars::new(Arc::clone(&text))),
             text,
             memory: memory.collect(),
             arenas,
@@ -138,6 +148,7 @@ impl Embedded {
             max_sequences: 2 * (config.queue_limit + pages),
             threads: config.threads,
             speculative_tokens: config.speculative_tokens,
+            grammars: self.grammars,
             ..EngineOptions::new(self.arenas, self.text)
         };
         Ok(EmbeddedEngine::start(self.model, options, watch, events)?)

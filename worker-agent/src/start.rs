@@ -13,6 +13,7 @@ use tandem_fabric::Fabric;
 use tandem_wire::{ControlOptions, Endpoint, Identity, proto};
 use tokio::sync::mpsc;
 
+use crate::decode::constraint::Constraints;
 use crate::engines::{NoWatch, Prepared};
 use crate::fabrics::{Fabrics, ShardEvents};
 use crate::placement::{self, Core};
@@ -142,6 +143,8 @@ pub(crate) struct Facts {
     pub(crate) blocks: Option<BlockSeed>,
     /// Leases that were asked for.
     pub(crate) leases: AtomicU64,
+    /// What constraints of answers can be used.
+    pub(crate) constraints: Constraints,
 }
 
 impl Facts {
@@ -202,6 +205,7 @@ pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
         }
         _ => (Box::new(NoWatch), None),
     };
+    let constraints = Constraints::new(prepared.grammars());
     let (engine, engine_events) = prepared.start(config, watch)?;
     let watcher = watching
         .map(|(fabrics, orders, queue)| {
@@ -235,6 +239,7 @@ pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
         layout,
         fabrics,
         leases: AtomicU64::new(1),
+        constraints,
     };
     Ok(Parts {
         facts: Arc::new(facts),

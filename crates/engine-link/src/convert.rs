@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use tandem_core::{PageIndex, SequenceId};
-use tandem_engine::{
-    Command, Event, FinishReason, Sampling, StepItem, StepPlan, StopConditions, TokenLogprob,
-};
+use tandem_engine::{Command, Event, FinishReason, StepItem, StepPlan, TokenLogprob};
 use tandem_wire::convert::{Nonsense, nonsense};
 use tandem_wire::proto;
 use tandem_wire::proto::from_agent::Kind as Asked;
 use tandem_wire::proto::from_engine::Kind as Said;
+
+use crate::settings;
 
 /// What an engine says after its hello.
 pub(crate) enum Heard {
@@ -51,20 +51,8 @@ pub(crate) fn command(command: Command) -> proto::FromAgent {
             tokens: tokens.to_vec(),
             generated,
             pages: numbers(&pages),
-            sampling: Some(proto::Sampling {
-                temperature: sampling.temperature,
-                top_p: sampling.top_p,
-                top_k: sampling.top_k,
-                seed: sampling.seed,
-                logprobs: sampling.logprobs.map(u32::from),
-                ..proto::Sampling::default()
-            }),
-            stop: Some(proto::Stop {
-                max_tokens: stop.max_tokens,
-                texts: stop.stop,
-                ignore_eos: stop.ignore_eos,
-                ..proto::Stop::default()
-            }),
+            sampling: Some(settings::sampling(&sampling)),
+            stop: Some(settings::stop(stop)),
         }),
         Command::MakeReady { sequence, context } => Asked::MakeReady(proto::MakeReady {
             sequence: sequence.0,
@@ -86,24 +74,13 @@ pub(crate) fn read_command(message: proto::FromAgent) -> Result<Command, Nonsens
         Asked::Admit(a) => {
             let sampling = a.sampling.ok_or_else(|| nonsense("no sampling"))?;
             let stop = a.stop.ok_or_else(|| nonsense("no stop conditions"))?;
-            let logprobs = sampling.logprobs.map(u8::try_from).transpose();
             Command::Admit {
                 sequence: SequenceId(a.sequence),
                 tokens: a.tokens.into(),
                 generated: a.generated,
                 pages: pages(a.pages),
-                sampling: Sampling {
-                    temperature: sampling.temperature,
-                    top_p: sampling.top_p,
-                    top_k: sampling.top_k,
-                    seed: sampling.seed,
-                    logprobs: logprobs.map_err(|_| nonsense("logprobs"))?,
-                },
-                stop: StopConditions {
-                    max_tokens: stop.max_tokens,
-                    stop: stop.texts,
-                    ignore_eos: stop.ignore_eos,
-                },
+                sampling: settings::read_sampling(sampling)?,
+                stop: settings::read_stop(stop),
             }
         }
         Asked::MakeReady(m) => Command::MakeReady {
@@ -161,6 +138,7 @@ pub(crate) fn event(event: Event) -> proto::FromEngine {
             sequence,
             text,
             reason,
+            stop_text,
         } => {
             let reason = match reason {
                 FinishReason::Stop => proto::FinishReason::Stop,
@@ -170,6 +148,7 @@ pub(crate) fn event(event: Event) -> proto::FromEngine {
                 sequence: sequence.0,
                 text,
                 reason: reason.into(),
+                stop_text: stop_text.unwrap_or_default(),
             })
         }
         Event::Cancelled { sequence } => Said::Cancelled(sequence.0),
@@ -235,6 +214,7 @@ pub(crate) fn read(message: proto::FromEngine) -> Result<Heard, Nonsense> {
                 other => return Err(nonsense(format!("finished by {other:?}"))),
             },
             text: f.text,
+            stop_text: Some(f.stop_text).filter(|text| !text.is_empty()),
         },
         Said::Cancelled(sequence) => Event::Cancelled {
             sequence: SequenceId(sequence),

@@ -13,9 +13,11 @@ mod convert;
 mod frame;
 mod host;
 mod remote;
+mod settings;
 
 pub use host::Host;
 pub use remote::{Attached, RemoteEngine, attach};
+pub use settings::{read_sampling, read_stop};
 
 use std::path::PathBuf;
 

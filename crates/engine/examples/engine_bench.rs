@@ -186,9 +186,8 @@ impl Bench {
             let sequence = self.id();
             let pages = self.pages(lane, context + tokens);
             let stop = StopConditions {
-                max_tokens: tokens as u32,
-                stop: Vec::new(),
                 ignore_eos: true,
+                ..StopConditions::after(tokens as u32)
             };
             let tokens = prompt(context);
             self.submit(Command::Admit {

@@ -7,6 +7,8 @@ use tandem_core::geometry::KvGeometry;
 use tandem_core::{PageIndex, SequenceId};
 use tandem_memory::{CreateError, HostMemory};
 
+use crate::{Sampling, StopConditions};
+
 /// What an engine is, announced when a worker registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineDescription {
@@ -74,44 +76,6 @@ pub enum Command {
     },
 }
 
-/// How to choose tokens. Temperature 0 is greedy: the highest logit, the lowest id of equals.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sampling {
-    /// Divides the logits; 0 is greedy.
-    pub temperature: f32,
-    /// Keep the likeliest tokens up to this probability mass; 1 keeps all.
-    pub top_p: f32,
-    /// Keep this many of the likeliest tokens; 0 keeps all.
-    pub top_k: u32,
-    /// Seed of this sequence's own random numbers: the same seed draws the same tokens, whatever
-    /// else the engine runs.
-    pub seed: u64,
-    /// Report the chosen token's log probability, and those of this many likeliest tokens.
-    pub logprobs: Option<u8>,
-}
-
-impl Sampling {
-    /// The likeliest token, nothing reported.
-    pub const GREEDY: Self = Self {
-        temperature: 0.0,
-        top_p: 1.0,
-        top_k: 0,
-        seed: 0,
-        logprobs: None,
-    };
-}
-
-/// When to stop.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StopConditions {
-    /// Tokens to generate at most (with those generated elsewhere), at least 1.
-    pub max_tokens: u32,
-    /// Texts that end the answer; they are not part of it.
-    pub stop: Vec<String>,
-    /// Go on past the end-of-text tokens.
-    pub ignore_eos: bool,
-}
-
 /// A token's log probability.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenLogprob {
@@ -127,7 +91,7 @@ pub struct TokenLogprob {
 /// Why a sequence ended well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishReason {
-    /// An end-of-text token or a stop text.
+    /// An end-of-text token, a stop text, or a constraint that left nothing else to say.
     Stop,
     /// `max_tokens`, or the pages' room.
     Length,
@@ -171,6 +135,8 @@ pub enum Event {
         text: String,
         /// Why.
         reason: FinishReason,
+        /// The stop text that ended it, where one did.
+        stop_text: Option<String>,
     },
     /// As asked; the engine touches its pages no more.
     Cancelled {

@@ -1,12 +1,16 @@
 //! The embedded engine: a thread that runs steps of a model over pages of an arena.
 
+mod constraints;
 mod drafting;
+mod growing;
 mod sampling;
 mod sequence;
 mod steps;
 
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, sync_channel};
+
+use crossbeam_channel::{Sender as CommandSender, TrySendError, bounded};
+use tandem_constraint::Grammars;
 
 use tandem_text::TextModel;
 use tokio::sync::mpsc::Sender;
@@ -14,6 +18,7 @@ use tokio::sync::mpsc::Sender;
 use crate::{
     Arenas, Command, EmbeddedModel, Engine, EngineDescription, Event, Progress, StepWatch,
 };
+use constraints::Compiler;
 use steps::Steps;
 
 /// Tokens that a draft head may propose for one step, at most.
@@ -39,6 +44,8 @@ pub struct EngineOptions {
     pub speculative_tokens: u32,
     /// Makes text of tokens.
     pub text: Arc<TextModel>,
+    /// Compiles constraints of answers.
+    pub grammars: Arc<Grammars>,
 }
 
 impl EngineOptions {
@@ -54,6 +61,7 @@ impl EngineOptions {
             max_sequences: 1024,
             threads,
             speculative_tokens: 1,
+            grammars: Arc::new(Grammars::new(Arc::clone(&text))),
             text,
         }
     }
@@ -89,7 +97,7 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct EmbeddedEngine {
     description: EngineDescription,
-    commands: SyncSender<Command>,
+    commands: CommandSender<Command>,
     progress: Arc<Progress>,
 }
 
@@ -109,8 +117,10 @@ impl EmbeddedEngine {
             .map_err(|e| StartError::Threads(e.to_string()))?;
         let description = model.describe();
         let progress = Arc::new(Progress::create()?);
-        let (commands, queue) = sync_channel(QUEUE);
-        let steps = Steps::new(model, options, pool, progress.clone(), watch, events);
+        let (commands, queue) = bounded(QUEUE);
+        let compiler = Compiler::start(Arc::clone(&options.grammars), options.max_sequences)?;
+        let tools = (pool, compiler);
+        let steps = Steps::new(model, options, tools, progress.clone(), watch, events);
         std::thread::Builder::new()
             .name("tandem-engine".to_owned())
             .spawn(move || steps.run(queue))
@@ -149,10 +159,8 @@ impl Engine for EmbeddedEngine {
     }
 
     fn submit(&self, command: Command) -> Result<(), Command> {
-        use std::sync::mpsc::TrySendError::{Disconnected, Full};
-        self.commands
-            .try_send(command)
-            .map_err(|(Full(c) | Disconnected(c))| c)
+        let sent = self.commands.try_send(command);
+        sent.map_err(TrySendError::into_inner)
     }
 
     fn progress(&self) -> Arc<Progress> {

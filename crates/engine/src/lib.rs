@@ -13,13 +13,18 @@ mod embedded;
 mod forward;
 mod kernel;
 mod model;
+mod settings;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
 pub use arenas::{ArenaError, Arenas};
 pub use boundary::{
-    Command, Engine, EngineDescription, Event, FinishReason, Progress, Sampling, StepItem,
-    StepPlan, StepWatch, StopConditions, TokenLogprob,
+    Command, Engine, EngineDescription, Event, FinishReason, Progress, StepItem, StepPlan,
+    StepWatch, TokenLogprob,
 };
 pub use embedded::{EmbeddedEngine, EngineOptions, MAX_SPECULATIVE_TOKENS, StartError};
 pub use model::{EmbeddedModel, LoadError, ModelOptions, SUPPORTED};
+pub use settings::{
+    MAX_LOGIT_BIASES, MAX_STOP_TOKENS, OutOfRange, Penalties, Sampling, StopConditions,
+};
+pub use tandem_constraint::{Constraint, ConstraintError, Grammars};

@@ -6,7 +6,9 @@ mod rig;
 use rig::{Answer, GREEDY, Rig, on, prompt, push};
 use tandem_core::PageIndex;
 use tandem_engine::testing::{TinyDraft, TinyLlama};
-use tandem_engine::{Command, EmbeddedModel, Engine, Event, ModelOptions, Sampling};
+use tandem_engine::{
+    Command, EmbeddedModel, Engine, Event, ModelOptions, Penalties, Sampling, StopConditions,
+};
 
 const CLOSE: TinyLlama = TinyLlama {
     seed: 3,
@@ -21,13 +23,28 @@ const RANDOM: TinyLlama = TinyLlama {
     draft: Some(TinyDraft::Random),
     ..CLOSE
 };
-const SAMPLED: Sampling = Sampling {
-    temperature: 0.8,
-    top_p: 0.9,
-    top_k: 0,
-    seed: 5,
-    logprobs: Some(2),
-};
+fn sampled() -> Sampling {
+    Sampling {
+        temperature: 0.8,
+        top_p: 0.9,
+        seed: 5,
+        logprobs: Some(2),
+        ..GREEDY
+    }
+}
+
+/// Greedy, but what was said before counts.
+fn penalised() -> Sampling {
+    Sampling {
+        penalties: Penalties {
+            presence: 0.3,
+            frequency: 0.2,
+            repetition: 1.1,
+        },
+        logit_bias: vec![(65, 1.5), (7, -100.0)],
+        ..GREEDY
+    }
+}
 
 /// How to run a model.
 #[derive(Clone, Copy)]
@@ -86,9 +103,14 @@ fn a_draft_head_changes_no_token() {
             };
             let mut drafting = rig(model, way);
             for tokens in [1, 2, 17, 40, 97].map(|n| prompt(n, n as usize)) {
-                for sampling in [GREEDY, SAMPLED] {
-                    let want = alone.generate(&tokens, 0, sampling, on(30));
-                    let got = drafting.generate(&tokens, 0, sampling, on(30));
+                for sampling in [GREEDY, sampled(), penalised()] {
+                    let stop = StopConditions {
+                        min_tokens: 10,
+                        token_ids: vec![101, 102, 103],
+                        ..on(30)
+                    };
+                    let want = alone.generate(&tokens, 0, sampling.clone(), stop.clone());
+                    let got = drafting.generate(&tokens, 0, sampling, stop);
                     assert_eq!(told(&got), told(&want), "{count} guesses");
                     assert_eq!(got.reason, want.reason);
                     let (proposed, accepted) = guesses(&got);

@@ -11,7 +11,7 @@ use tandem_core::{PageIndex, SequenceId};
 use tandem_engine::testing::TinyLlama;
 use tandem_engine::{
     Command, EmbeddedEngine, EmbeddedModel, Engine, EngineOptions, Event, FinishReason,
-    ModelOptions, Sampling, StepPlan, StepWatch, StopConditions,
+    ModelOptions, Penalties, Sampling, StepPlan, StepWatch, StopConditions,
 };
 
 fn tiny(pages: u32, adjust: impl FnOnce(&mut EngineOptions)) -> Rig {
@@ -87,7 +87,7 @@ fn answers_do_not_depend_on_chunks_company_or_where_the_pages_came_from() {
     for sampling in [GREEDY, sampled] {
         let want: Vec<_> = prompts
             .iter()
-            .map(|p| alone.generate(p, 0, sampling, on(40)))
+            .map(|p| alone.generate(p, 0, sampling.clone(), on(40)))
             .collect();
         for chunk in [1, 16, 64] {
             let mut prefill = tiny(64, |options| options.chunk_tokens = chunk);
@@ -98,7 +98,7 @@ fn answers_do_not_depend_on_chunks_company_or_where_the_pages_came_from() {
                 prefill.prefill(tokens, from.clone());
                 let to = Rig::pages(16 * i as u32, 16);
                 push(&prefill, &from, &decode, &to);
-                ids.push(decode.start(tokens, 0, to, sampling, on(40)));
+                ids.push(decode.start(tokens, 0, to, sampling.clone(), on(40)));
             }
             assert_eq!(decode.answers(&ids), want, "chunk {chunk}");
         }
@@ -147,14 +147,27 @@ fn answers_do_not_depend_on_how_the_cache_is_cut() {
 
 #[test]
 fn an_answer_begun_elsewhere_goes_on_as_if_it_had_begun_here() {
-    let mut rig = tiny(64, |_| ());
-    let sampling = Sampling {
+    let sampled = Sampling {
         temperature: 1.0,
         seed: 5,
         ..GREEDY
     };
+    let penalised = Sampling {
+        penalties: Penalties {
+            presence: 0.5,
+            frequency: 0.5,
+            repetition: 1.2,
+        },
+        ..GREEDY
+    };
+    let [sampled, penalised] = [sampled, penalised].map(goes_on_as_if_it_had_begun_here);
+    assert_ne!(sampled, penalised);
+}
+
+fn goes_on_as_if_it_had_begun_here(sampling: Sampling) -> Vec<u32> {
+    let mut rig = tiny(64, |_| ());
     let tokens = prompt(3, 20);
-    let whole = rig.generate(&tokens, 0, sampling, on(30));
+    let whole = rig.generate(&tokens, 0, sampling.clone(), on(30));
     assert_eq!(
         (whole.tokens.len(), whole.reason),
         (30, Some(FinishReason::Length))
@@ -162,18 +175,65 @@ fn an_answer_begun_elsewhere_goes_on_as_if_it_had_begun_here() {
     let begun: Vec<u32> = tokens.iter().chain(&whole.tokens[..12]).copied().collect();
     let pages = Rig::pages(20, 4);
     rig.prefill(&begun, pages.clone());
-    let id = rig.start(&begun, 12, pages, sampling, on(30));
+    let id = rig.start(&begun, 12, pages, sampling.clone(), on(30));
     let rest = rig.answers(&[id]).remove(0);
     assert_eq!(rest.tokens, whole.tokens[12..]);
     assert!(whole.text.ends_with(&rest.text));
     // One that was complete has nothing to add.
     let done: Vec<u32> = tokens.iter().chain(&whole.tokens).copied().collect();
-    let id = rig.start(&done, 30, Rig::pages(20, 4), sampling, on(30));
+    let id = rig.start(&done, 30, Rig::pages(20, 4), sampling.clone(), on(30));
     let nothing = rig.answers(&[id]).remove(0);
     assert_eq!(
         (nothing.tokens.len(), nothing.reason),
         (0, Some(FinishReason::Length))
     );
+    whole.tokens
+}
+
+#[test]
+fn a_stop_token_ends_the_answer_but_not_among_the_first_ones() {
+    let mut rig = tiny(64, |_| ());
+    let tokens = prompt(3, 20);
+    let whole = rig.generate(&tokens, 0, GREEDY, on(40));
+    let end = whole.tokens[12];
+    let first = whole.tokens.iter().position(|t| *t == end).unwrap();
+    let stop = |min_tokens| StopConditions {
+        token_ids: vec![end],
+        min_tokens,
+        ..on(40)
+    };
+    let cut = rig.generate(&tokens, 0, GREEDY, stop(0));
+    assert_eq!(cut.tokens, whole.tokens[..=first]);
+    assert_eq!(cut.reason, Some(FinishReason::Stop));
+    assert!(whole.text.starts_with(&cut.text) && cut.stop_text.is_none());
+    // Where it may not be chosen, something else is.
+    let long = rig.generate(&tokens, 0, GREEDY, stop(first as u32 + 5));
+    assert!(long.tokens.len() > first + 5);
+    let before = &long.tokens[..first + 5];
+    assert!(!before.contains(&end) && before.starts_with(&whole.tokens[..first]));
+}
+
+#[test]
+fn a_stop_text_among_the_first_tokens_is_text_like_any_other() {
+    let mut rig = tiny(64, |_| ());
+    let tokens = prompt(3, 20);
+    let sampling = Sampling {
+        temperature: 1.0,
+        seed: 8,
+        ..GREEDY
+    };
+    let whole = rig.generate(&tokens, 0, sampling.clone(), on(60));
+    let letter = whole.text.chars().find(char::is_ascii_graphic).unwrap();
+    let stop = |min_tokens| StopConditions {
+        stop: vec![letter.to_string()],
+        min_tokens,
+        ..on(60)
+    };
+    let cut = rig.generate(&tokens, 0, sampling.clone(), stop(0));
+    assert_eq!(cut.stop_text, Some(letter.to_string()));
+    let min = cut.tokens.len() as u32;
+    let longer = rig.generate(&tokens, 0, sampling, stop(min));
+    assert!(longer.text.starts_with(&format!("{}{letter}", cut.text)));
 }
 
 #[test]
@@ -185,7 +245,7 @@ fn answers_end_at_stop_texts_at_end_tokens_and_where_pages_end() {
         seed: 8,
         ..GREEDY
     };
-    let whole = rig.generate(&tokens, 0, sampling, on(60));
+    let whole = rig.generate(&tokens, 0, sampling.clone(), on(60));
     let letters: Vec<char> = whole
         .text
         .chars()
@@ -196,9 +256,10 @@ fn answers_end_at_stop_texts_at_end_tokens_and_where_pages_end() {
         stop: vec![word.clone()],
         ..on(60)
     };
-    let cut = rig.generate(&tokens, 0, sampling, stop);
+    let cut = rig.generate(&tokens, 0, sampling.clone(), stop);
     assert_eq!(cut.reason, Some(FinishReason::Stop));
     assert_eq!(cut.text, whole.text.split(&word).next().unwrap());
+    assert_eq!(cut.stop_text, Some(word));
 
     // 20 tokens and one page more: positions 0 to 31, so 12 steps.
     rig.prefill(&tokens, Rig::pages(0, 2));
@@ -227,7 +288,7 @@ fn logprobs_tell_the_chosen_token_and_the_likeliest_ones() {
         logprobs: Some(5),
         ..GREEDY
     };
-    let answer = rig.generate(&prompt(1, 10), 0, sampling, on(6));
+    let answer = rig.generate(&prompt(1, 10), 0, sampling.clone(), on(6));
     for (token, logprobs) in answer.tokens.iter().zip(&answer.logprobs) {
         assert_eq!(logprobs.len(), 6);
         assert_eq!((logprobs[0].token, logprobs[1].token), (*token, *token));

@@ -34,7 +34,8 @@ pub struct AnswerText {
     undecoded: Vec<u8>,
     /// Text that may be the beginning of a stop text: shorter than the longest of them.
     held: String,
-    stopped: bool,
+    /// The stop text that ended it.
+    stopped: Option<String>,
 }
 
 impl AnswerText {
@@ -46,28 +47,43 @@ impl AnswerText {
             stops: Stops::new(stop),
             undecoded: Vec::with_capacity(UNDECODED_CAPACITY),
             held: String::with_capacity(longest + UNDECODED_CAPACITY),
-            stopped: false,
+            stopped: None,
         }
     }
 
     /// Takes the next token; gives the text that is certain now. After a stop there is no more.
     pub fn push(&mut self, token: u32) -> Pushed {
-        if !self.stopped && !self.model.is_special(token) {
+        self.take(token, Self::search)
+    }
+
+    /// The same for a token behind which the answer must go on: a stop text that is complete with it
+    /// is text like any other.
+    pub fn push_through(&mut self, token: u32) -> Pushed {
+        self.take(token, Self::pass)
+    }
+
+    /// The stop text that ended the answer, where one did.
+    pub fn stop_text(&self) -> Option<&str> {
+        self.stopped.as_deref()
+    }
+
+    fn take(&mut self, token: u32, look: fn(&mut Self, usize)) -> Pushed {
+        if self.stopped.is_none() && !self.model.is_special(token) {
             self.undecoded.extend_from_slice(self.model.bytes(token));
             let from = self.held.len();
             self.decode(false);
-            self.search(from);
+            look(self, from);
         }
         Pushed {
             text: self.take_certain(),
-            stopped: self.stopped,
+            stopped: self.stopped.is_some(),
         }
     }
 
     /// The answer has ended: gives what was held back. Bytes that never became a character are
     /// U+FFFD. Nothing after a stop.
     pub fn finish(&mut self) -> String {
-        if !self.stopped {
+        if self.stopped.is_none() {
             let from = self.held.len();
             self.decode(true);
             self.search(from);
@@ -106,17 +122,25 @@ impl AnswerText {
     /// Looks for stop texts in `held[from..]`; cuts `held` before the first.
     fn search(&mut self, from: usize) {
         for index in from..self.held.len() {
-            if let Some(length) = self.stops.feed(self.held.as_bytes()[index]) {
+            if let Some(found) = self.stops.feed(self.held.as_bytes()[index]) {
                 // UTF-8 synchronises itself: a match of whole characters begins at one.
+                let length = found.len();
+                self.stopped = Some(found.to_owned());
                 self.held.truncate(index + 1 - length);
-                self.stopped = true;
                 return;
             }
         }
     }
 
+    /// Lets stop texts in `held[from..]` pass.
+    fn pass(&mut self, from: usize) {
+        for byte in &self.held.as_bytes()[from..] {
+            self.stops.pass(*byte);
+        }
+    }
+
     fn take_certain(&mut self) -> String {
-        if self.stopped {
+        if self.stopped.is_some() {
             return std::mem::take(&mut self.held);
         }
         let certain = self.held.len() - self.stops.possible();

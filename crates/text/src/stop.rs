@@ -31,13 +31,22 @@ impl Pattern {
     }
 
     /// Takes one byte; true when the text now ends with the whole pattern. Not to be called again
-    /// after that.
+    /// after that, unless [`Pattern::pass`] was.
     fn feed(&mut self, byte: u8) -> bool {
         while self.matched > 0 && self.bytes[self.matched] != byte {
             self.matched = self.borders[self.matched - 1];
         }
         self.matched += usize::from(self.bytes[self.matched] == byte);
         self.matched == self.bytes.len()
+    }
+
+    /// Lets a whole match pass: what may follow is its border.
+    fn pass(&mut self) {
+        self.matched = self.borders[self.matched - 1];
+    }
+
+    fn text(&self) -> &str {
+        std::str::from_utf8(&self.bytes).unwrap_or_default()
     }
 }
 
@@ -56,16 +65,25 @@ impl Stops {
         )
     }
 
-    /// Takes the text's next byte. Some when a stop text ends here: its length in bytes, the
-    /// longest of several. Not to be called again after that.
-    pub(crate) fn feed(&mut self, byte: u8) -> Option<usize> {
-        let mut found = None;
+    /// Takes the text's next byte. Some when a stop text ends here, the longest of several. Not to be
+    /// called again after that.
+    pub(crate) fn feed(&mut self, byte: u8) -> Option<&str> {
+        let mut found: Option<&Pattern> = None;
         for pattern in &mut self.0 {
-            if pattern.feed(byte) {
-                found = found.max(Some(pattern.bytes.len()));
+            if pattern.feed(byte) && found.is_none_or(|f| f.bytes.len() < pattern.bytes.len()) {
+                found = Some(pattern);
             }
         }
-        found
+        found.map(Pattern::text)
+    }
+
+    /// Takes the text's next byte, where no stop text may end.
+    pub(crate) fn pass(&mut self, byte: u8) {
+        for pattern in &mut self.0 {
+            if pattern.feed(byte) {
+                pattern.pass();
+            }
+        }
     }
 
     /// How many bytes at the text's end may be the beginning of a stop text.

@@ -8,6 +8,7 @@ use tandem_core::decode::{Peer, Refusal, Reserve, Writer};
 use tandem_core::layout::WorkerLayout;
 use tandem_core::{Incarnation, RequestId, WorkerId};
 use tandem_engine::{Sampling, StopConditions};
+use tandem_engine_link::{read_sampling, read_stop};
 use tandem_wire::convert::{Nonsense, nonsense, request_id};
 use tandem_wire::proto::generate_reply::Kind;
 use tandem_wire::{Channel, proto};
@@ -78,10 +79,10 @@ pub(crate) async fn serve(
     generate: proto::Generate,
     mut channel: Channel,
 ) {
-    let (asked, mut replies) = match read(facts, generate) {
-        Ok(read) => read,
+    let (asked, mut replies) = match check(facts, generate).await {
+        Ok(checked) => checked,
         Err(why) => {
-            let refusal = failure::refusal(&Refusal::Invalid(why.to_string()));
+            let refusal = failure::refusal(&why);
             let _ = channel.send.send(&reply(Kind::Refused(refusal))).await;
             return last_word(channel).await;
         }
@@ -119,14 +120,29 @@ async fn last_word(mut channel: Channel) {
     let _ = tokio::time::timeout(LAST_WORD, channel.send.drained()).await;
 }
 
+async fn check(
+    facts: &Facts,
+    generate: proto::Generate,
+) -> Result<(Asked, mpsc::Receiver<proto::GenerateReply>), Refusal> {
+    let (asked, replies) = read(facts, generate).map_err(|e| Refusal::Invalid(e.to_string()))?;
+    if let Some(constraint) = &asked.sampling.constraint {
+        let constraints = &facts.constraints;
+        constraints.check(constraint, asked.deadline).await?;
+    }
+    Ok((asked, replies))
+}
+
 fn read(
     facts: &Facts,
     g: proto::Generate,
 ) -> Result<(Asked, mpsc::Receiver<proto::GenerateReply>), Nonsense> {
     let engine = &facts.engine;
     let request = request_id(&g.request)?;
-    let stop = g.stop.ok_or_else(|| nonsense("no stop conditions"))?;
-    let sampling = g.sampling.ok_or_else(|| nonsense("no sampling"))?;
+    let stop = read_stop(g.stop.ok_or_else(|| nonsense("no stop conditions"))?);
+    let sampling = read_sampling(g.sampling.ok_or_else(|| nonsense("no sampling"))?)?;
+    let ranges = sampling.check(engine.vocabulary);
+    let ranges = ranges.and_then(|()| stop.check(engine.vocabulary));
+    ranges.map_err(|wrong| nonsense(wrong.to_string()))?;
     if g.tokens.is_empty() {
         return Err(nonsense("no tokens"));
     }
@@ -155,39 +171,14 @@ fn read(
         request,
         tokens: g.tokens.into(),
         generated: g.generated,
-        sampling: self::sampling(&sampling)?,
-        stop: StopConditions {
-            max_tokens: stop.max_tokens,
-            stop: stop.texts,
-            ignore_eos: stop.ignore_eos,
-        },
+        sampling,
+        stop,
         prefill,
         salt: g.cache_salt.as_ref().into(),
         deadline: Instant::now() + left,
         replies,
     };
     Ok((asked, answers))
-}
-
-fn sampling(s: &proto::Sampling) -> Result<Sampling, Nonsense> {
-    let fine = s.temperature.is_finite() && s.temperature >= 0.0 && s.top_p > 0.0 && s.top_p <= 1.0;
-    if !fine {
-        return Err(nonsense(format!(
-            "temperature {}, top_p {}",
-            s.temperature, s.top_p
-        )));
-    }
-    let logprobs = s
-        .logprobs
-        .map(|n| u8::try_from(n).map_err(|_| nonsense("logprobs")))
-        .transpose();
-    Ok(Sampling {
-        temperature: s.temperature,
-        top_p: s.top_p,
-        top_k: s.top_k,
-        seed: s.seed,
-        logprobs: logprobs?,
-    })
 }
 
 fn peer(peer: proto::Peer) -> Result<Prefill, Nonsense> {

@@ -132,7 +132,7 @@ impl DecodeTask {
             tokens: Arc::clone(&held.tokens),
             generated: held.generated,
             pages,
-            sampling: held.sampling,
+            sampling: held.sampling.clone(),
             stop: held.stop.clone(),
         });
     }

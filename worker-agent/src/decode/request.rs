@@ -114,7 +114,7 @@ impl Held {
         }));
     }
 
-    pub(super) fn finished(&self, text: String, reason: FinishReason) {
+    pub(super) fn finished(&self, text: String, reason: FinishReason, stop_text: Option<String>) {
         let reason = match reason {
             FinishReason::Stop => proto::FinishReason::Stop,
             FinishReason::Length => proto::FinishReason::Length,
@@ -123,7 +123,7 @@ impl Held {
             text,
             reason: reason.into(),
             cached_tokens: self.cached,
-            ..proto::Finished::default()
+            stop_text: stop_text.unwrap_or_default(),
         }));
     }
 

@@ -9,6 +9,7 @@ use tandem_core::{Incarnation, WorkerId, WorkerRole};
 use tandem_engine::EngineDescription;
 
 use super::Facts;
+use crate::decode::constraint::Constraints;
 
 /// Pages of every made worker.
 pub(crate) const PAGES: u32 = 12;
@@ -42,6 +43,7 @@ pub(crate) fn facts(role: WorkerRole, ranks: u16, page_tokens: u16) -> Facts {
         fabrics: None,
         blocks: None,
         leases: AtomicU64::new(0),
+        constraints: Constraints::new(None),
     }
 }
 

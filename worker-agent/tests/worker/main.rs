@@ -11,6 +11,7 @@
 use bolero as _;
 
 mod chaos;
+mod constraints;
 mod drafting;
 mod engines;
 mod fleet;

@@ -420,6 +420,7 @@ impl Running {
                 sequence,
                 text: String::new(),
                 reason: FinishReason::Length,
+                stop_text: None,
             });
         }
     }

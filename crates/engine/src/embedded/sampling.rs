@@ -1,232 +1,161 @@
 //! Choosing a token from logits.
 //!
-//! A choice depends on the logits, the sequence's own settings and how many tokens it has generated
-//! before, never on the batch: random numbers are computed from the seed and that count.
+//! A choice depends on the logits, the sequence's own settings and its own tokens, never on the batch:
+//! random numbers are computed from the seed and how many tokens were generated before, and what is
+//! kept of those tokens is the same wherever they were generated. So a sequence that is continued
+//! elsewhere, or checks the guesses of a draft head, chooses as it would have done without.
+//!
+//! The order is that of [`Sampling`]. Where nothing changes the logits, they are not copied.
 
-use std::cmp::Ordering;
+mod adjust;
+mod choice;
+mod constrained;
+mod logprobs;
 
-use crate::Sampling;
+pub(super) use choice::choose;
+pub(super) use logprobs::log_probabilities;
 
-/// A token and its logit.
-type Candidate = (u32, f32);
+use adjust::Penalised;
+use constrained::Constrained;
+use tandem_constraint::{ConstraintError, Matching};
 
-/// Likeliest first; of equals, the lowest id.
-fn likeliest(a: &Candidate, b: &Candidate) -> Ordering {
-    b.1.total_cmp(&a.1).then(a.0.cmp(&b.0))
+use crate::{Sampling, StopConditions};
+
+/// How one sequence chooses, and what it must remember for it.
+pub(super) struct Sampler {
+    settings: Sampling,
+    penalised: Option<Penalised>,
+    constrained: Constrained,
+    /// Tokens that end the answer.
+    ends: Vec<u32>,
+    /// The model's end tokens, where they do not end the answer.
+    ignored: Vec<u32>,
+    min_tokens: u32,
 }
 
-/// The sequence's token number `index` (from 0). `None`: no logit is a finite number.
-pub(super) fn choose(logits: &[f32], sampling: &Sampling, index: u64) -> Option<u32> {
-    let (best, max) = greedy(logits)?;
-    if sampling.temperature == 0.0 || sampling.top_k == 1 {
-        return Some(best);
-    }
-    let temperature = f64::from(sampling.temperature);
-    let weight = |logit: f32| (f64::from(logit - max) / temperature).exp();
-    let mut kept: Vec<Candidate> = (0u32..).zip(logits.iter().copied()).collect();
-    kept.retain(|(_, logit)| logit.is_finite());
-    let top_k = sampling.top_k as usize;
-    if top_k > 0 && top_k < kept.len() {
-        kept.select_nth_unstable_by(top_k - 1, likeliest);
-        kept.truncate(top_k);
-        kept.sort_unstable_by_key(|(token, _)| *token);
-    }
-    if sampling.top_p < 1.0 {
-        keep_mass(&mut kept, f64::from(sampling.top_p), weight);
-    }
-    let total: f64 = kept.iter().map(|(_, logit)| weight(*logit)).sum();
-    let mut left = uniform(sampling.seed, index) * total;
-    for (token, logit) in &kept {
-        left -= weight(*logit);
-        if left < 0.0 {
-            return Some(*token);
-        }
-    }
-    kept.last().map(|(token, _)| *token)
+/// What comes next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    Token(u32),
+    /// Nothing may: the answer is complete.
+    Complete,
+    /// There is none, and why.
+    Failed(String),
 }
 
-/// Keeps the likeliest candidates that together reach `mass`, at least one.
-fn keep_mass(kept: &mut Vec<Candidate>, mass: f64, weight: impl Fn(f32) -> f64) {
-    let total: f64 = kept.iter().map(|(_, logit)| weight(*logit)).sum();
-    let mut sorted = 0;
-    let mut sum = 0.0;
-    while sorted < kept.len() {
-        // Most often a few candidates hold the mass: order no more than are looked at.
-        let next = (sorted.max(32) * 8).min(kept.len());
-        let rest = &mut kept[sorted..];
-        if next - sorted < rest.len() {
-            rest.select_nth_unstable_by(next - sorted - 1, likeliest);
+impl Sampler {
+    /// For a prompt and the answer begun elsewhere. The model's own ends are `ends`.
+    pub(super) fn new(
+        settings: Sampling,
+        stop: &StopConditions,
+        ends: &[u32],
+        (prompt, answer): (&[u32], &[u32]),
+    ) -> Self {
+        let (own, ignored) = match stop.ignore_eos {
+            true => (&[][..], ends),
+            false => (ends, &[][..]),
+        };
+        Self {
+            constrained: Constrained::by(settings.constraint.as_deref()),
+            ignored: ignored.to_vec(),
+            penalised: Penalised::new(settings.penalties, prompt, answer),
+            ends: own.iter().chain(&stop.token_ids).copied().collect(),
+            min_tokens: stop.min_tokens,
+            settings,
         }
-        rest[..next - sorted].sort_unstable_by(likeliest);
-        for index in sorted..next {
-            sum += weight(kept[index].1);
-            if sum >= mass * total {
-                kept.truncate(index + 1);
-                return;
+    }
+
+    pub(super) fn logprobs(&self) -> Option<u8> {
+        self.settings.logprobs
+    }
+
+    /// Whether this token ends the answer.
+    pub(super) fn ends(&self, token: u32) -> bool {
+        self.ends.contains(&token)
+    }
+
+    /// The answer's token number `index` (from 0). `changed` is working memory.
+    pub(super) fn choose(&mut self, logits: &[f32], index: u32, changed: &mut Vec<f32>) -> Choice {
+        let bars_ends = index < self.min_tokens && !self.ends.is_empty();
+        let bias = &self.settings.logit_bias;
+        let count = u64::from(index);
+        let free = matches!(self.constrained, Constrained::Free);
+        if free && !bars_ends && bias.is_empty() && self.penalised.is_none() {
+            let chosen = choose(logits, &self.settings, count);
+            return chosen.map_or_else(|| not_finite(logits), Choice::Token);
+        }
+        changed.clear();
+        changed.extend_from_slice(logits);
+        adjust::add_bias(changed, bias);
+        if let Some(penalised) = &self.penalised {
+            penalised.take_off(changed);
+        }
+        if let Constrained::By(following) = &mut self.constrained {
+            if let Err(error) = following.bar_others(changed, &self.ends) {
+                return Choice::Failed(error.to_string());
             }
+            // Who ignores them wants to go on, and a constraint says where there is nothing to add.
+            adjust::bar(changed, &self.ignored);
         }
-        sorted = next;
-    }
-}
-
-fn greedy(logits: &[f32]) -> Option<(u32, f32)> {
-    let mut best = None;
-    let mut max = f32::NEG_INFINITY;
-    for (token, logit) in (0u32..).zip(logits) {
-        if *logit > max {
-            (best, max) = (Some(token), *logit);
+        if bars_ends {
+            adjust::bar(changed, &self.ends);
+        }
+        match choose(changed, &self.settings, count) {
+            Some(token) => Choice::Token(token),
+            None if self.constrained.may_end() => Choice::Complete,
+            None => not_finite(logits),
         }
     }
-    best.filter(|_| max.is_finite()).map(|token| (token, max))
-}
 
-/// Log probabilities under the model's own distribution: the chosen token's, then the `top`
-/// likeliest tokens'.
-pub(super) fn log_probabilities(logits: &[f32], chosen: u32, top: u8) -> Vec<(u32, f32)> {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits
-        .iter()
-        .map(|logit| f64::from(logit - max).exp())
-        .sum();
-    let log_sum = sum.ln();
-    let log = |logit: f32| (f64::from(logit - max) - log_sum) as f32;
-    let mut out = vec![(chosen, log(logits[chosen as usize]))];
-    let top = usize::from(top).min(logits.len());
-    if top > 0 {
-        let mut all: Vec<Candidate> = (0u32..).zip(logits.iter().copied()).collect();
-        all.select_nth_unstable_by(top - 1, likeliest);
-        all[..top].sort_unstable_by(likeliest);
-        out.extend(
-            all[..top]
-                .iter()
-                .map(|(token, logit)| (*token, log(*logit))),
-        );
+    /// The answer has one more token. Whether its constraint lets it have no other.
+    pub(super) fn took(&mut self, token: u32) -> Result<bool, ConstraintError> {
+        if let Some(penalised) = &mut self.penalised {
+            penalised.count(token);
+        }
+        match &mut self.constrained {
+            Constrained::By(following) => {
+                following.take(token)?;
+                Ok(following.is_complete())
+            }
+            Constrained::Free | Constrained::Waits => Ok(false),
+        }
     }
-    out
+
+    /// Whether it cannot choose yet: its constraint is being compiled.
+    pub(super) fn waits(&self) -> bool {
+        matches!(self.constrained, Constrained::Waits)
+    }
+
+    pub(super) fn is_constrained(&self) -> bool {
+        matches!(self.constrained, Constrained::By(_))
+    }
+
+    /// Its constraint is compiled, and has been led through the answer begun elsewhere.
+    pub(super) fn follow(&mut self, matching: Matching) {
+        self.constrained.follow(matching);
+    }
+
+    /// Whether its constraint lets the answer have no other token.
+    pub(super) fn is_complete(&self) -> bool {
+        matches!(&self.constrained, Constrained::By(following) if following.is_complete())
+    }
+
+    /// Computes what may come next, where a constraint says it.
+    pub(super) fn look_ahead(&mut self) {
+        if let Constrained::By(following) = &mut self.constrained {
+            following.look_ahead();
+        }
+    }
 }
 
-/// A number in `[0, 1)` from a seed and a count (SplitMix64, Steele et al., OOPSLA 2014).
-fn uniform(seed: u64, index: u64) -> f64 {
-    let mix = |mut z: u64| {
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+fn not_finite(logits: &[f32]) -> Choice {
+    let why = if logits.iter().any(|l| l.is_finite()) {
+        "no token may come next: all are barred"
+    } else {
+        "the model gave no finite logits"
     };
-    const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
-    let word = mix(mix(seed.wrapping_add(GAMMA)).wrapping_add((index + 1).wrapping_mul(GAMMA)));
-    (word >> 11) as f64 / (1u64 << 53) as f64
+    Choice::Failed(why.to_owned())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const GREEDY: Sampling = Sampling::GREEDY;
-
-    fn draws(logits: &[f32], sampling: Sampling) -> Vec<u32> {
-        (0..4000)
-            .map(|i| choose(logits, &sampling, i).unwrap())
-            .collect()
-    }
-
-    fn share(draws: &[u32], token: u32) -> f64 {
-        draws.iter().filter(|t| **t == token).count() as f64 / draws.len() as f64
-    }
-
-    #[test]
-    fn greedy_takes_the_lowest_id_of_equals() {
-        assert_eq!(choose(&[1.0, 3.0, 3.0, f32::NAN], &GREEDY, 0), Some(1));
-        assert_eq!(choose(&[f32::NAN; 3], &GREEDY, 0), None);
-        assert_eq!(choose(&[f32::INFINITY, 0.0], &GREEDY, 0), None);
-    }
-
-    #[test]
-    fn tokens_are_drawn_by_their_probability() {
-        let logits = [0.0, 1.0f32.ln(), 2.0f32.ln(), f32::NEG_INFINITY];
-        let draws = draws(
-            &logits,
-            Sampling {
-                temperature: 1.0,
-                seed: 7,
-                ..GREEDY
-            },
-        );
-        assert!((share(&draws, 2) - 0.5).abs() < 0.03);
-        assert!((share(&draws, 0) - 0.25).abs() < 0.03);
-        assert_eq!(share(&draws, 3), 0.0);
-    }
-
-    #[test]
-    fn a_seed_and_a_count_decide_a_draw() {
-        let logits: Vec<f32> = (0..500).map(|i| (i % 17) as f32 / 9.0).collect();
-        let sampling = Sampling {
-            temperature: 0.8,
-            top_p: 0.9,
-            seed: 42,
-            ..GREEDY
-        };
-        let all = draws(&logits, sampling);
-        assert_eq!(choose(&logits, &sampling, 1234), Some(all[1234]));
-        assert_ne!(
-            all,
-            draws(
-                &logits,
-                Sampling {
-                    seed: 43,
-                    ..sampling
-                }
-            )
-        );
-    }
-
-    #[test]
-    fn top_k_and_top_p_cut_the_tail() {
-        let logits = [0.0, 3.0, 2.0, 1.0, 2.5];
-        let sampling = Sampling {
-            temperature: 5.0,
-            seed: 1,
-            ..GREEDY
-        };
-        let top_k = draws(
-            &logits,
-            Sampling {
-                top_k: 2,
-                ..sampling
-            },
-        );
-        assert!(top_k.iter().all(|t| [1, 4].contains(t)) && share(&top_k, 4) > 0.3);
-        let top_p = draws(
-            &logits,
-            Sampling {
-                top_p: 0.01,
-                ..sampling
-            },
-        );
-        assert_eq!(share(&top_p, 1), 1.0);
-        let flat = vec![0.0; 2000];
-        let half = draws(
-            &flat,
-            Sampling {
-                top_p: 0.5,
-                ..sampling
-            },
-        );
-        assert!(
-            half.iter().all(|t| *t < 1000),
-            "of equals the lowest ids are kept"
-        );
-    }
-
-    #[test]
-    fn log_probabilities_are_of_the_whole_distribution() {
-        let logits = [1.0f32.ln(), 2.0f32.ln(), 5.0f32.ln()];
-        let got = log_probabilities(&logits, 0, 2);
-        let near = |(token, log): (u32, f32), t: u32, p: f32| {
-            assert_eq!(token, t);
-            assert!((log.exp() - p).abs() < 1e-5);
-        };
-        near(got[0], 0, 0.125);
-        near(got[1], 2, 0.625);
-        near(got[2], 1, 0.25);
-    }
-}
+mod tests;

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use tandem_constraint::Matching;
 use tandem_core::layout::WorkerLayout;
 use tandem_core::{PageIndex, SequenceId};
 use tandem_text::{AnswerText, TextModel};
 
 use super::drafting::Drafting;
-use crate::{FinishReason, Sampling, StopConditions};
+use super::sampling::Sampler;
+use crate::{Event, FinishReason, OutOfRange, Sampling, StopConditions};
 
 /// Why a command was not carried out.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -40,8 +42,12 @@ pub(super) enum Refusal {
     Page { page: u32, pages: u32 },
     #[error("{generated} generated tokens of {tokens} leave no prompt")]
     NoPrompt { generated: u32, tokens: usize },
-    #[error("{0} is out of range")]
-    Setting(&'static str),
+    #[error("{cached} cached tokens of {tokens} leave none to compute")]
+    Cached { cached: u32, tokens: usize },
+    #[error("{0} constraints wait to be compiled already")]
+    Constraints(usize),
+    #[error(transparent)]
+    Setting(#[from] OutOfRange),
 }
 
 /// What sequences must fit.
@@ -124,7 +130,10 @@ impl PrefillSequence {
         let needed = tokens.len().saturating_sub(1);
         limits.check(&tokens, &pages, needed, limits.context)?;
         if cached as usize > needed {
-            return Err(Refusal::Setting("the number of cached tokens"));
+            return Err(Refusal::Cached {
+                cached,
+                tokens: tokens.len(),
+            });
         }
         Ok(Self {
             id,
@@ -146,22 +155,46 @@ pub(super) struct DecodeSequence {
     pub(super) id: SequenceId,
     pub(super) tokens: Vec<u32>,
     pub(super) pages: Arc<[PageIndex]>,
-    pub(super) sampling: Sampling,
+    pub(super) sampler: Sampler,
     pub(super) ready: bool,
     /// What a draft head needs, once the sequence is ready and where there is one.
     pub(super) drafting: Option<Drafting>,
-    stop: StopConditions,
+    max_tokens: u32,
+    min_tokens: u32,
     generated: u32,
     answer: AnswerText,
     /// The answer begun elsewhere was already complete.
-    complete: Option<FinishReason>,
+    complete: Option<End>,
 }
 
-/// What a token brought.
-pub(super) struct Grown {
-    pub(super) text: String,
-    /// Why the sequence ended with this token, and the text that had been held back.
-    pub(super) end: Option<(FinishReason, String)>,
+/// Why a sequence ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Finished {
+        reason: FinishReason,
+        /// Text that had been held back.
+        text: String,
+        stop_text: Option<String>,
+    },
+    Failed(String),
+}
+
+impl End {
+    pub(super) fn event(self, sequence: SequenceId) -> Event {
+        match self {
+            Self::Finished {
+                reason,
+                text,
+                stop_text,
+            } => Event::Finished {
+                sequence,
+                text,
+                reason,
+                stop_text,
+            },
+            Self::Failed(message) => Event::Failed { sequence, message },
+        }
+    }
 }
 
 impl DecodeSequence {
@@ -189,30 +222,61 @@ impl DecodeSequence {
                 tokens: tokens.len(),
             });
         }
-        check_settings(&sampling, &stop)?;
-        let mut answer = AnswerText::new(text.clone(), stop.stop.clone());
-        let mut complete = (generated >= stop.max_tokens).then_some(FinishReason::Length);
-        for token in &tokens[tokens.len() - generated as usize..] {
-            // Their text was sent by the engine that generated them.
-            if answer.push(*token).stopped {
-                complete = Some(FinishReason::Stop);
-                break;
+        sampling.check(limits.vocabulary)?;
+        stop.check(limits.vocabulary)?;
+        let (prompt, begun) = tokens.split_at(tokens.len() - generated as usize);
+        let mut sequence = Self {
+            id,
+            tokens: tokens.to_vec(),
+            pages,
+            sampler: Sampler::new(sampling, &stop, text.end_tokens(), (prompt, begun)),
+            ready: false,
+            drafting: None,
+            max_tokens: stop.max_tokens,
+            min_tokens: stop.min_tokens,
+            generated,
+            answer: AnswerText::new(text.clone(), stop.stop),
+            complete: None,
+        };
+        sequence.complete = sequence.say_again(begun);
+        Ok(sequence)
+    }
+
+    /// Goes through an answer begun elsewhere: its text was sent by the engine that generated it.
+    fn say_again(&mut self, begun: &[u32]) -> Option<End> {
+        for (number, token) in (1..).zip(begun) {
+            if self.say(*token, number).1 {
+                return Some(self.stopped());
             }
         }
-        let tokens = tokens.to_vec();
-        let ready = false;
-        Ok(Self {
-            id,
-            tokens,
-            pages,
-            sampling,
-            ready,
-            drafting: None,
-            stop,
-            generated,
-            answer,
-            complete,
-        })
+        (self.generated >= self.max_tokens).then(|| self.finished(FinishReason::Length))
+    }
+
+    /// Takes the answer's token of this number (from 1): its certain text, and whether a stop text has
+    /// ended the answer.
+    fn say(&mut self, token: u32, number: u32) -> (String, bool) {
+        let pushed = if number <= self.min_tokens {
+            self.answer.push_through(token)
+        } else {
+            self.answer.push(token)
+        };
+        (pushed.text, pushed.stopped)
+    }
+
+    fn finished(&mut self, reason: FinishReason) -> End {
+        End::Finished {
+            reason,
+            text: self.answer.finish(),
+            stop_text: None,
+        }
+    }
+
+    fn stopped(&self) -> End {
+        End::Finished {
+            reason: FinishReason::Stop,
+            text: String::new(),
+            stop_text: self.answer.stop_text().map(str::to_owned),
+        }
     }
 
     /// Position of the token that the next step runs.
@@ -227,56 +291,58 @@ impl DecodeSequence {
 
     /// Tokens that can be of use behind the next one: the answer's, and those that there is room for.
     pub(super) fn may_propose(&self, limits: &Limits) -> usize {
-        let wanted = self.stop.max_tokens - self.generated - 1;
+        let wanted = self.max_tokens - self.generated - 1;
         let room = limits.room(&self.pages).min(limits.context as usize);
         let after = room.saturating_sub(1 + self.position());
         after.min(wanted as usize)
     }
 
-    /// Where the answer was complete before it came here: why, and what text was held back.
-    pub(super) fn take_complete(&mut self) -> Option<(FinishReason, String)> {
-        match self.complete.take()? {
-            FinishReason::Stop => Some((FinishReason::Stop, String::new())),
-            FinishReason::Length => Some((FinishReason::Length, self.answer.finish())),
+    /// Whether it has all that its next step needs.
+    pub(super) fn runs(&self) -> bool {
+        self.ready && !self.sampler.waits()
+    }
+
+    /// How the answer ended, where it was complete before it came here and is ready to say so.
+    pub(super) fn take_end(&mut self) -> Option<End> {
+        self.complete
+            .take_if(|_| self.ready && !self.sampler.waits())
+    }
+
+    /// Goes on under its constraint.
+    pub(super) fn follow(&mut self, matching: Matching) {
+        self.sampler.follow(matching);
+        if self.complete.is_none() && self.sampler.is_complete() {
+            self.complete = Some(self.finished(FinishReason::Stop));
         }
     }
 
-    /// Takes a generated token.
-    pub(super) fn grow(&mut self, token: u32, end_tokens: &[u32], limits: &Limits) -> Grown {
+    /// The end of an answer that nothing may follow.
+    pub(super) fn close(&mut self) -> End {
+        self.finished(FinishReason::Stop)
+    }
+
+    /// Takes a generated token: text that is certain now, and the end where it ends the answer.
+    pub(super) fn grow(&mut self, token: u32, limits: &Limits) -> (String, Option<End>) {
         self.tokens.push(token);
         self.generated += 1;
-        if !self.stop.ignore_eos && end_tokens.contains(&token) {
-            let held = self.answer.finish();
-            return Grown {
-                text: String::new(),
-                end: Some((FinishReason::Stop, held)),
-            };
+        if self.sampler.ends(token) {
+            return (String::new(), Some(self.finished(FinishReason::Stop)));
         }
-        let pushed = self.answer.push(token);
-        let full = self.generated >= self.stop.max_tokens
+        let (text, stopped) = self.say(token, self.generated);
+        if stopped {
+            return (text, Some(self.stopped()));
+        }
+        let complete = match self.sampler.took(token) {
+            Ok(complete) => complete,
+            Err(error) => return (text, Some(End::Failed(error.to_string()))),
+        };
+        if complete {
+            return (text, Some(self.finished(FinishReason::Stop)));
+        }
+        let full = self.generated >= self.max_tokens
             || self.tokens.len() >= limits.context as usize
             || self.position() >= limits.room(&self.pages);
-        let end = if pushed.stopped {
-            Some((FinishReason::Stop, String::new()))
-        } else {
-            full.then(|| (FinishReason::Length, self.answer.finish()))
-        };
-        Grown {
-            text: pushed.text,
-            end,
-        }
+        let end = full.then(|| self.finished(FinishReason::Length));
+        (text, end)
     }
-}
-
-fn check_settings(sampling: &Sampling, stop: &StopConditions) -> Result<(), Refusal> {
-    if !(sampling.temperature >= 0.0 && sampling.temperature.is_finite()) {
-        return Err(Refusal::Setting("temperature"));
-    }
-    if !(sampling.top_p > 0.0 && sampling.top_p <= 1.0) {
-        return Err(Refusal::Setting("top_p"));
-    }
-    if stop.max_tokens == 0 {
-        return Err(Refusal::Setting("max_tokens"));
-    }
-    Ok(())
 }

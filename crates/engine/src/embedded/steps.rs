@@ -2,20 +2,20 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError};
 
+use crossbeam_channel::{Receiver, TryRecvError, select};
 use rayon::ThreadPool;
 use tandem_core::SequenceId;
 use tokio::sync::mpsc::Sender;
 
 use super::EngineOptions;
-use super::sampling::{choose, log_probabilities};
+use super::constraints::{Compiler, Order};
 use super::sequence::{DecodeSequence, Limits, PrefillSequence, Refusal};
 use crate::forward::{Forward, SpanInput};
-use crate::{Command, EmbeddedModel, Event, Progress, StepItem, StepPlan, StepWatch, TokenLogprob};
+use crate::{Command, EmbeddedModel, Event, Progress, StepItem, StepPlan, StepWatch};
 
 /// Nobody takes events any more.
-struct Closed;
+pub(super) struct Closed;
 
 /// All the thread owns.
 pub(super) struct Steps {
@@ -23,10 +23,13 @@ pub(super) struct Steps {
     pub(super) options: EngineOptions,
     pub(super) limits: Limits,
     pub(super) pool: ThreadPool,
+    compiler: Compiler,
     progress: Arc<Progress>,
     watch: Box<dyn StepWatch>,
     events: Sender<Event>,
     pub(super) forward: Forward,
+    /// Logits that a sequence's settings have changed.
+    pub(super) changed: Vec<f32>,
     /// The draft head's working memory.
     pub(super) draft: Forward,
     /// In the order they came.
@@ -47,7 +50,7 @@ impl Steps {
     pub(super) fn new(
         model: EmbeddedModel,
         options: EngineOptions,
-        pool: ThreadPool,
+        (pool, compiler): (ThreadPool, Compiler),
         progress: Arc<Progress>,
         watch: Box<dyn StepWatch>,
         events: Sender<Event>,
@@ -63,10 +66,12 @@ impl Steps {
             options,
             limits,
             pool,
+            compiler,
             progress,
             watch,
             events,
             forward: Forward::default(),
+            changed: Vec::new(),
             draft: Forward::default(),
             prefills: VecDeque::new(),
             decodes: Vec::new(),
@@ -87,9 +92,14 @@ impl Steps {
 
     /// Takes all commands at hand; waits for one where there is nothing to run.
     fn take_commands(&mut self, commands: &Receiver<Command>) -> Result<(), Closed> {
-        if self.prefills.is_empty() && !self.decodes.iter().any(|d| d.ready) {
-            let command = commands.recv().map_err(|_| Closed)?;
-            self.handle(command)?;
+        if self.prefills.is_empty() && !self.decodes.iter().any(DecodeSequence::runs) {
+            select! {
+                recv(commands) -> command => self.handle(command.map_err(|_| Closed)?)?,
+                recv(self.compiler.compiled) -> done => self.compiled(done.map_err(|_| Closed)?)?,
+            }
+        }
+        while let Ok(done) = self.compiler.compiled.try_recv() {
+            self.compiled(done)?;
         }
         // No more than the queue holds, so that whoever fills it cannot keep steps from running.
         for _ in 0..super::QUEUE {
@@ -102,7 +112,7 @@ impl Steps {
         Ok(())
     }
 
-    fn emit(&self, event: Event) -> Result<(), Closed> {
+    pub(super) fn emit(&self, event: Event) -> Result<(), Closed> {
         self.events.blocking_send(event).map_err(|_| Closed)
     }
 
@@ -131,15 +141,17 @@ impl Steps {
                 stop,
             } => {
                 let (limits, text) = (&self.limits, &self.options.text);
+                let constraint = sampling.constraint.clone();
                 let new = self.room_for(sequence).and_then(|()| {
                     DecodeSequence::new(
                         sequence, &tokens, generated, pages, sampling, stop, limits, text,
                     )
                 });
-                (
-                    sequence,
-                    new.map(|new| self.decodes.push(new)).map(|()| None),
-                )
+                let admitted = new.and_then(|new| {
+                    let begun = tokens[tokens.len() - generated as usize..].to_vec();
+                    self.admit(new, constraint.map(|c| Order::new(sequence, c, begun)))
+                });
+                (sequence, admitted.map(|()| None))
             }
             Command::MakeReady { sequence, context } => {
                 (sequence, self.make_ready(sequence, context))
@@ -180,6 +192,15 @@ impl Steps {
         }
     }
 
+    fn admit(&mut self, new: DecodeSequence, order: Option<Order>) -> Result<(), Refusal> {
+        if let Some(order) = order {
+            let full = |_| Refusal::Constraints(self.options.max_sequences);
+            self.compiler.order(order).map_err(full)?;
+        }
+        self.decodes.push(new);
+        Ok(())
+    }
+
     fn begin_prefill(&mut self, new: PrefillSequence) -> Option<Event> {
         if new.end() == new.done {
             return Some(Event::Prefilled { sequence: new.id });
@@ -200,13 +221,9 @@ impl Steps {
         }
         self.decodes[index].ready = true;
         self.decodes[index].drafting = self.begin_drafting(index, context);
-        Ok(self.decodes[index].take_complete().map(|(reason, text)| {
+        Ok(self.decodes[index].take_end().map(|end| {
             self.decodes.remove(index);
-            Event::Finished {
-                sequence,
-                text,
-                reason,
-            }
+            end.event(sequence)
         }))
     }
 
@@ -218,7 +235,7 @@ impl Steps {
     }
 
     fn plan(&self) -> Plan {
-        let ready = self.decodes.iter().enumerate().filter(|(_, d)| d.ready);
+        let ready = self.decodes.iter().enumerate().filter(|(_, d)| d.runs());
         let decodes = ready
             .map(|(index, _)| index)
             .take(self.options.max_batch)
@@ -240,6 +257,7 @@ impl Steps {
         self.announce(&plan);
         self.propose(&plan);
         self.compute(&plan);
+        self.look_ahead(&plan);
         self.end_prefills(&plan)?;
         self.end_decodes(&plan)
     }
@@ -320,102 +338,6 @@ impl Steps {
             self.emit(Event::Prefilled { sequence })?;
         }
         Ok(())
-    }
-
-    fn end_decodes(&mut self, plan: &Plan) -> Result<(), Closed> {
-        let mut ended = Vec::new();
-        let mut row = 0;
-        for index in &plan.decodes {
-            let proposed = self.decodes[*index].take_proposed();
-            if let Some(end) = self.grow(row, *index, &proposed)? {
-                ended.push((*index, end));
-            }
-            row += 1 + proposed.len();
-        }
-        self.finish_drafts(&ended);
-        for (_, end) in &ended {
-            self.emit(end.clone())?;
-        }
-        let ended: Vec<SequenceId> = ended.iter().map(|(i, _)| self.decodes[*i].id).collect();
-        // Who was served goes to the back.
-        if let Some(last) = plan.decodes.last() {
-            self.decodes.rotate_left(last + 1);
-        }
-        self.decodes.retain(|d| !ended.contains(&d.id));
-        Ok(())
-    }
-
-    /// Chooses a sequence's next token, and as many behind it as were proposed rightly. Its logits are
-    /// those from `row` on. What ends it, where it ends.
-    fn grow(
-        &mut self,
-        row: usize,
-        index: usize,
-        proposed: &[u32],
-    ) -> Result<Option<Event>, Closed> {
-        let sequence = self.decodes[index].id;
-        let (mut end, mut grown, mut accepted) = (None, 0, 0);
-        for guess in proposed.iter().map(Some).chain([None]) {
-            let Some(token) = self.sample(row + grown, index) else {
-                let message = "the model gave no finite logits".to_owned();
-                end = Some(Event::Failed { sequence, message });
-                break;
-            };
-            let logprobs = self.logprobs(row + grown, index, token);
-            let end_tokens = self.options.text.end_tokens();
-            let took = self.decodes[index].grow(token, end_tokens, &self.limits);
-            grown += 1;
-            self.emit(Event::Token {
-                sequence,
-                token,
-                text: took.text,
-                logprobs,
-            })?;
-            let right = guess == Some(&token);
-            accepted += u32::from(right);
-            end = took.end.map(|(reason, text)| Event::Finished {
-                sequence,
-                text,
-                reason,
-            });
-            if !right || end.is_some() {
-                break;
-            }
-        }
-        self.keep_contexts(row..row + grown, index);
-        if !proposed.is_empty() {
-            self.emit(Event::Verified {
-                sequence,
-                proposed: proposed.to_vec(),
-                accepted,
-            })?;
-        }
-        Ok(end)
-    }
-
-    fn sample(&self, row: usize, index: usize) -> Option<u32> {
-        let sequence = &self.decodes[index];
-        let count = u64::from(sequence.generated());
-        choose(
-            self.forward.logits(row, &self.model.inner),
-            &sequence.sampling,
-            count,
-        )
-    }
-
-    fn logprobs(&self, row: usize, index: usize, token: u32) -> Vec<TokenLogprob> {
-        let Some(top) = self.decodes[index].sampling.logprobs else {
-            return Vec::new();
-        };
-        let text = &self.options.text;
-        log_probabilities(self.forward.logits(row, &self.model.inner), token, top)
-            .into_iter()
-            .map(|(token, logprob)| TokenLogprob {
-                token,
-                bytes: text.token_bytes(token),
-                logprob,
-            })
-            .collect()
     }
 }
 

@@ -34,11 +34,7 @@ pub(crate) fn real_model() -> PathBuf {
 }
 
 pub(crate) fn stop_after(max_tokens: u32) -> StopConditions {
-    StopConditions {
-        max_tokens,
-        stop: Vec::new(),
-        ignore_eos: false,
-    }
+    StopConditions::after(max_tokens)
 }
 
 pub(crate) fn prompt(seed: u32, tokens: usize) -> Vec<u32> {
@@ -68,6 +64,7 @@ pub(crate) struct Answer {
     pub(crate) tokens: Vec<u32>,
     pub(crate) text: String,
     pub(crate) reason: Option<FinishReason>,
+    pub(crate) stop_text: Option<String>,
     pub(crate) logprobs: Vec<Vec<TokenLogprob>>,
     /// What a draft head proposed, and how much of it was right.
     pub(crate) verified: Vec<(Vec<u32>, u32)>,
@@ -214,7 +211,13 @@ impl Rig {
                     answer.text += &text;
                     answer.logprobs.push(logprobs);
                 }
-                Event::Finished { text, reason, .. } => {
+                Event::Finished {
+                    text,
+                    reason,
+                    stop_text,
+                    ..
+                } => {
+                    answer.stop_text = stop_text;
                     answer.text += &text;
                     answer.reason = Some(reason);
                 }

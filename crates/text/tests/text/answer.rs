@@ -84,6 +84,20 @@ fn of_two_stop_texts_the_one_complete_first_counts() {
 }
 
 #[test]
+fn the_stop_text_that_ended_the_answer_is_told() {
+    let stops = ["xyz", "cd", "bcd"].map(str::to_owned).to_vec();
+    let mut answer = AnswerText::new(MODEL.clone(), stops);
+    for token in bytes(b"abc") {
+        answer.push(token);
+    }
+    assert_eq!(answer.stop_text(), None);
+    answer.push(BYTES + u32::from(b'd'));
+    assert_eq!(answer.stop_text(), Some("bcd"));
+    answer.finish();
+    assert_eq!(answer.stop_text(), Some("bcd"));
+}
+
+#[test]
 fn an_empty_stop_text_stops_nothing() {
     assert_eq!(run(&[""], &bytes(b"ab")).0.concat(), "ab");
 }
@@ -156,6 +170,36 @@ proptest! {
         prop_assert_eq!(pieces.concat(), expected);
         // The end alone may complete a stop text (with U+FFFD); nothing is pushed after it.
         prop_assert!(!stopped || stops_in_text);
+    }
+
+    /// The first tokens end nothing, but may begin a stop text.
+    #[test]
+    fn of_the_first_tokens_none_completes_a_stop_text((tokens, stops) in small(), first in 0usize..60) {
+        let first = first.min(tokens.len());
+        let mut answer = AnswerText::new(MODEL.clone(), stops.clone());
+        let mut given = String::new();
+        for (index, &token) in tokens.iter().enumerate() {
+            let pushed = match index < first {
+                true => answer.push_through(token),
+                false => answer.push(token),
+            };
+            prop_assert!(index >= first || !pushed.stopped);
+            given += &pushed.text;
+        }
+        given += &answer.finish();
+        let text = whole(&tokens);
+        let through = certain(&tokens[..first]).len();
+        let end = (through + 1..=text.len()).find(|end| {
+            let head = text.get(..*end);
+            let ends = |stop: &&String| !stop.is_empty() && head.is_some_and(|h| h.ends_with(*stop));
+            stops.iter().any(|stop| ends(&stop))
+        });
+        let want = end.map(|end| {
+            let head = &text[..end];
+            let found = stops.iter().filter(|s| !s.is_empty() && head.ends_with(s.as_str()));
+            &text[..end - found.map(String::len).max().unwrap()]
+        });
+        prop_assert_eq!(given, want.unwrap_or(&text));
     }
 
     /// What is held back is exactly the longest beginning of a stop text at the end of the text.

@@ -21,13 +21,24 @@ fn wish(tokens: u32) -> proto::Generate {
             top_k: 3,
             seed: 1,
             logprobs: Some(2),
-            ..proto::Sampling::default()
+            min_p: 0.1,
+            presence_penalty: 0.5,
+            frequency_penalty: -0.5,
+            repetition_penalty: Some(1.1),
+            logit_bias: vec![proto::LogitBias {
+                token: 7,
+                bias: -3.0,
+            }],
+            constraint: Some(proto::Constraint {
+                kind: Some(proto::constraint::Kind::Regex("a+".into())),
+            }),
         }),
         stop: Some(proto::Stop {
             max_tokens: 5,
             texts: vec!["x".into()],
             ignore_eos: false,
-            ..proto::Stop::default()
+            min_tokens: 2,
+            token_ids: vec![9],
         }),
         prefill: Some(proto::Peer {
             worker: "prefill-0".into(),
@@ -59,6 +70,41 @@ fn ask(facts: &Facts, bytes: &[u8]) -> bool {
     let pages = agent.pages();
     assert!(pages.free() <= pages.total());
     true
+}
+
+#[test]
+fn settings_out_of_range_are_refused_by_name() {
+    type Spoil = fn(&mut proto::Sampling, &mut proto::Stop);
+    let facts = made::facts(WorkerRole::Decode, 4, 8);
+    let cases: &[(&str, Spoil)] = &[
+        ("temperature", |s, _| s.temperature = f32::INFINITY),
+        ("top_p", |s, _| s.top_p = f32::NAN),
+        ("min_p", |s, _| s.min_p = -0.1),
+        ("presence_penalty", |s, _| s.presence_penalty = 1e9),
+        ("frequency_penalty", |s, _| s.frequency_penalty = f32::NAN),
+        ("repetition_penalty", |s, _| {
+            s.repetition_penalty = Some(0.0);
+        }),
+        ("logit_bias", |s, _| s.logit_bias[0].token = 300),
+        ("logit_bias", |s, _| s.logit_bias[0].bias = f32::NAN),
+        ("logprobs", |s, _| s.logprobs = Some(256)),
+        ("an empty constraint", |s, _| {
+            s.constraint = Some(proto::Constraint::default());
+        }),
+        ("min_tokens", |_, s| s.min_tokens = 6),
+        ("stop_token_ids", |_, s| s.token_ids = vec![1, 300]),
+    ];
+    for (name, spoil) in cases {
+        let mut generate = wish(5);
+        spoil(
+            generate.sampling.as_mut().unwrap(),
+            generate.stop.as_mut().unwrap(),
+        );
+        let Err(why) = read(&facts, generate) else {
+            panic!("{name} was taken");
+        };
+        assert!(why.to_string().contains(name), "{why}");
+    }
 }
 
 #[test]

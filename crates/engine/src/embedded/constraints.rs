@@ -1,0 +1,115 @@
+//! Compiling constraints on a thread beside the engine's, which never waits for it.
+//!
+//! A sequence that has a constraint does not run before this is compiled. That takes milliseconds, in
+//! which its prompt is mostly still on its way.
+
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use rayon::prelude::*;
+use tandem_constraint::{Constraint, ConstraintError, Grammars, Matching};
+use tandem_core::SequenceId;
+
+use super::steps::{Closed, Plan, Steps};
+use crate::{Event, StartError};
+
+/// A sequence's constraint, and its answer begun elsewhere.
+pub(super) struct Order {
+    sequence: SequenceId,
+    constraint: Arc<Constraint>,
+    begun: Vec<u32>,
+}
+
+impl Order {
+    pub(super) fn new(sequence: SequenceId, constraint: Arc<Constraint>, begun: Vec<u32>) -> Self {
+        Self {
+            sequence,
+            constraint,
+            begun,
+        }
+    }
+}
+
+/// What became of it.
+pub(super) struct Compiled {
+    sequence: SequenceId,
+    matching: Result<Matching, ConstraintError>,
+}
+
+/// The way to the thread, which ends when this is dropped.
+pub(super) struct Compiler {
+    orders: Sender<Order>,
+    pub(super) compiled: Receiver<Compiled>,
+}
+
+impl Compiler {
+    /// Starts a thread for so many sequences.
+    pub(super) fn start(grammars: Arc<Grammars>, sequences: usize) -> Result<Self, StartError> {
+        let (orders, queue) = bounded::<Order>(sequences);
+        let (done, compiled) = bounded(sequences);
+        let run = move || {
+            for order in queue {
+                let mut matching = grammars.compile(&order.constraint);
+                if let Ok(fresh) = &mut matching
+                    && let Err(error) = fresh.take(&order.begun)
+                {
+                    matching = Err(error);
+                }
+                let sequence = order.sequence;
+                if done.send(Compiled { sequence, matching }).is_err() {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new()
+            .name("tandem-grammars".to_owned())
+            .spawn(run)
+            .map_err(|e| StartError::Threads(e.to_string()))?;
+        Ok(Self { orders, compiled })
+    }
+
+    /// Gives the order back where too many wait.
+    pub(super) fn order(&self, order: Order) -> Result<(), Order> {
+        self.orders.try_send(order).map_err(|e| e.into_inner())
+    }
+}
+
+impl Steps {
+    /// A sequence can go on under its constraint, or cannot.
+    pub(super) fn compiled(&mut self, done: Compiled) -> Result<(), Closed> {
+        let sequence = done.sequence;
+        let Some(index) = self.decodes.iter().position(|d| d.id == sequence) else {
+            return Ok(());
+        };
+        let ended = match done.matching {
+            Err(error) => {
+                let message = error.to_string();
+                Some(Event::Failed { sequence, message })
+            }
+            Ok(matching) => {
+                self.decodes[index].follow(matching);
+                self.decodes[index]
+                    .take_end()
+                    .map(|end| end.event(sequence))
+            }
+        };
+        if let Some(event) = ended {
+            self.decodes.remove(index);
+            self.emit(event)?;
+        }
+        Ok(())
+    }
+
+    /// Computes what may come next in the constrained answers of a step, all at once.
+    pub(super) fn look_ahead(&mut self, plan: &Plan) {
+        let constrained = |index: &&usize| self.decodes[**index].sampler.is_constrained();
+        let indices: Vec<usize> = plan.decodes.iter().filter(constrained).copied().collect();
+        // One by itself is computed where it is needed.
+        if indices.len() > 1 {
+            let decodes = self.decodes.par_iter_mut().enumerate();
+            let planned = decodes.filter(|(index, _)| indices.binary_search(index).is_ok());
+            self.pool
+                .install(|| planned.for_each(|(_, sequence)| sequence.sampler.look_ahead()));
+        }
+    }
+}
