@@ -14,6 +14,7 @@ mod place;
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use crate::admission::{AdmissionSettings, Breakers, DrainRate, Meters, Queue};
 use crate::fleet::{Fleet, Mismatch, Worker, WorkerFacts, WorkerLoad};
@@ -27,7 +28,7 @@ pub use messages::{Again, Blame, Input, KeyLimits, Output, Rejection};
 #[derive(Debug)]
 #[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub struct FrontDoor<P> {
-    settings: AdmissionSettings,
+    settings: Arc<AdmissionSettings>,
     fleet: Fleet,
     policy: P,
     queue: Queue,
@@ -119,7 +120,7 @@ impl<P: Policy> FrontDoor<P> {
             requests: BTreeMap::new(),
             outputs: VecDeque::new(),
             now: Instant::ZERO,
-            settings,
+            settings: Arc::new(settings),
         }
     }
 
@@ -131,7 +132,7 @@ impl<P: Policy> FrontDoor<P> {
 
     /// How it admits.
     #[must_use]
-    pub const fn settings(&self) -> &AdmissionSettings {
+    pub fn settings(&self) -> &AdmissionSettings {
         &self.settings
     }
 

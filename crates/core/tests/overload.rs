@@ -4,7 +4,11 @@
 //! its end. Its first token comes a fixed time after the grant, so it is in time where it waited no
 //! longer than its class may.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test fails by panicking; figures, for whoever asks for them"
+)]
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -250,6 +254,7 @@ fn overload_does_not_lower_goodput_where_plain_fifo_collapses() {
     for times in [2.0, 5.0] {
         let ours = goodput(admission(), times);
         let plain = goodput(fifo(), times);
+        println!("{times}x: {ours:.1} requests/s in time, {plain:.1} by FIFO, {base:.1} at 1x");
         assert!(ours >= 0.9 * base, "{ours} of {base} at {times}x");
         assert!(
             plain < 0.5 * base,

@@ -63,6 +63,8 @@ pub struct Config {
     pub context: bool,
     /// Transfer slots of each decode shard.
     pub slots: u16,
+    /// Times that a request is tried again after it failed.
+    pub retries: u32,
     /// What may go wrong.
     pub budget: Budget,
     /// The rule that is broken.
@@ -104,6 +106,7 @@ impl Config {
             page_tokens: 2,
             context: false,
             slots: 1,
+            retries: 0,
             budget: Budget::NONE,
             fault: None,
             late_reads: LateReads::Never,

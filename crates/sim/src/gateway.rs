@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tandem_core::admission::{AdmissionSettings, BreakerSettings};
 use tandem_core::decode::Refusal;
 use tandem_core::fleet::Worker;
-use tandem_core::front_door::{Again, FrontDoor, Input, Output};
+use tandem_core::front_door::{Again, Blame, FrontDoor, Input, Output};
 use tandem_core::pairing::{Choice, Pair, Policy, RequestFacts, Stage};
 use tandem_core::{Instant, WorkerRole};
 
@@ -76,7 +76,7 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    pub(crate) fn new(requests: usize) -> Self {
+    pub(crate) fn new(requests: usize, retries: u32) -> Self {
         // What differs with each state without a rule of pages hanging on it is off.
         let settings = AdmissionSettings {
             early_rejection: false,
@@ -84,6 +84,7 @@ impl Gateway {
                 failures: 0,
                 ..BreakerSettings::default()
             },
+            retries,
             ..AdmissionSettings::one_class(requests)
         };
         Self {
@@ -179,6 +180,17 @@ impl Gateway {
         self.door.handle(Instant::ZERO, refused);
     }
 
+    /// The door says whether it is tried again.
+    fn failed(&mut self, attempt: Attempt, blame: Blame) {
+        self.set_client(attempt.request, Client::Waiting);
+        let failed = Input::Failed {
+            request: attempt.id(),
+            blame,
+            generated: 0,
+        };
+        self.door.handle(Instant::ZERO, failed);
+    }
+
     /// Carries out what the door decided.
     fn place(&mut self) {
         while let Some(output) = self.door.poll() {
@@ -235,6 +247,8 @@ impl Gateway {
             self.asks.remove(&attempt);
             match told {
                 Told::Refused(why) => self.refused(attempt, again(&why)),
+                // Whoever is to blame: with nobody else there the same pair is tried.
+                Told::Failed => self.failed(attempt, Blame::Fabric),
                 _ => self.end(attempt),
             }
         }
@@ -252,7 +266,7 @@ impl Gateway {
             self.asks.remove(&attempt);
         }
         if reserved {
-            self.end(attempt);
+            self.failed(attempt, Blame::Decode);
         } else {
             self.refused(attempt, Again::Elsewhere);
         }

@@ -95,7 +95,7 @@ impl World {
         let prefill = |i| Arc::new(PrefillWorker::new(setup, Life::first(i)));
         let decode = |i| Arc::new(DecodeWorker::new(setup, Life::first(i)));
         let mut world = Self {
-            gateway: Arc::new(Gateway::new(config.requests.len())),
+            gateway: Arc::new(Gateway::new(config.requests.len(), config.retries)),
             prefills: (0..config.prefill.workers.into()).map(prefill).collect(),
             decodes: (0..config.decode.workers.into()).map(decode).collect(),
             streams: BTreeMap::new(),

@@ -28,6 +28,7 @@ fn large(requests: u8) -> Config {
         layers: 2,
         context: true,
         slots: 4,
+        retries: 2,
         budget: Budget {
             timeouts: 8,
             prefill_crashes: 4,

@@ -63,6 +63,8 @@ impl StepWatch for Plans {
 pub(crate) struct Answer {
     pub(crate) tokens: Vec<u32>,
     pub(crate) text: String,
+    /// The text that came with each token.
+    pub(crate) pieces: Vec<String>,
     pub(crate) reason: Option<FinishReason>,
     pub(crate) stop_text: Option<String>,
     pub(crate) logprobs: Vec<Vec<TokenLogprob>>,
@@ -209,6 +211,7 @@ impl Rig {
                 } => {
                     answer.tokens.push(token);
                     answer.text += &text;
+                    answer.pieces.push(text);
                     answer.logprobs.push(logprobs);
                 }
                 Event::Finished {

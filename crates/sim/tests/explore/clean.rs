@@ -52,6 +52,15 @@ fn two_requests_survive_any_one_mishap() {
 }
 
 #[test]
+fn a_request_that_is_tried_again_survives_any_one_mishap() {
+    let config = Config {
+        retries: 1,
+        ..Config::small(1)
+    };
+    survives_each("tried again", &config);
+}
+
+#[test]
 fn two_writes_of_a_flow_survive_any_one_mishap() {
     survives_each("two layers", &layered(1));
 }
