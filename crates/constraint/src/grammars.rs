@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use tandem_text::TextModel;
 
 use crate::error::reason;
-use crate::{Constraint, ConstraintError, Kind, Matching, vocabulary};
+use crate::{Constraint, ConstraintError, Kind, Matching, multiples, vocabulary};
 
 /// Bounds of the work that one constraint may ask for.
 const LIMITS: ParserLimits = ParserLimits {
@@ -139,7 +139,10 @@ fn grammar(constraint: &Constraint) -> Result<TopLevelGrammar, ConstraintError> 
     Ok(match constraint {
         Constraint::JsonSchema(schema) => TopLevelGrammar::from_json_schema(json_schema(schema)?),
         Constraint::Regex(regex) => TopLevelGrammar::from_regex(regex),
-        Constraint::Lark(grammar) => TopLevelGrammar::from_lark(grammar.clone()),
+        Constraint::Lark(grammar) => {
+            multiples::check_lark(grammar)?;
+            TopLevelGrammar::from_lark(grammar.clone())
+        }
     })
 }
 
@@ -162,7 +165,9 @@ fn json_schema(schema: &str) -> Result<Value, ConstraintError> {
     };
     let options = serde_json::json!({ "whitespace_pattern": WHITESPACE });
     object.entry("x-guidance").or_insert(options);
-    Ok(Value::Object(object))
+    let schema = Value::Object(object);
+    multiples::check_schema(&schema)?;
+    Ok(schema)
 }
 
 fn with_a_deep_stack<T: Send>(

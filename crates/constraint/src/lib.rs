@@ -12,6 +12,7 @@
 mod error;
 mod grammars;
 mod matching;
+mod multiples;
 mod vocabulary;
 
 pub use error::ConstraintError;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
 
 mod refused;
+mod schema;
 mod walks;
 
 use std::path::PathBuf;

@@ -30,7 +30,6 @@ fn check(constraint: &Constraint) -> Option<String> {
         }
     };
     let took = start.elapsed();
-    eprintln!("{took:?} {:.60} {said:?}", constraint.text());
     assert!(took < DEADLINE, "{took:?} for {:.80}", constraint.text());
     if let Some(said) = &said {
         assert!(!said.contains('\n') && said.len() < 1000, "{said}");
@@ -97,7 +96,7 @@ fn five_megabytes_are_refused_unread() {
     let mut long = "{\"enum\":[\"".to_owned();
     long.push_str(&"a".repeat(5 << 20));
     long.push_str("\"]}");
-    refused(&schema(long), "5242894 bytes long; at most 262144");
+    refused(&schema(long), "5242893 bytes long; at most 262144");
     assert!(start.elapsed() < Duration::from_secs(1));
 }
 
@@ -197,7 +196,13 @@ fn schemas_that_multiply_are_bounded() {
     check(&schema(
         "{\"type\":\"string\",\"minLength\":1000000,\"maxLength\":2000000}",
     ));
-    check(&schema("{\"type\":\"integer\",\"multipleOf\":1000003}"));
+    refused(
+        &schema("{\"type\":\"integer\",\"multipleOf\":1000003}"),
+        "multipleOf",
+    );
+    check(&schema("{\"type\":\"integer\",\"multipleOf\":19997}"));
+    let hidden = "start: %json {\"type\":\"integer\",\"multipleOf\":1000003}";
+    refused(&lark(hidden), "multipleOf");
     check(&schema(
         "{\"type\":\"number\",\"minimum\":-1e300,\"maximum\":1e300}",
     ));
