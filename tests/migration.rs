@@ -15,7 +15,10 @@ const KILLED_AFTER: usize = 8;
 
 /// A request whose tokens are halves of characters and beginnings of stop texts too.
 fn request(seed: Option<u64>) -> Value {
-    let mut body = chat("Write a poem with many emoji 🦊🌧️ about foxes and rain.", 64);
+    let mut body = chat(
+        "Write a poem with many emoji 🦊🌧️ about foxes and rain.",
+        64,
+    );
     body["stream"] = json!(true);
     body["ignore_eos"] = json!(true);
     body["stop"] = json!(["the rain is purple", "\n\n\n\n"]);
@@ -56,7 +59,10 @@ fn decoding(status: &Value) -> String {
     let busy = workers
         .iter()
         .find(|w| w["role"] == "decode" && w["pages"]["free"] != w["pages"]["total"]);
-    busy.expect("one decodes")["id"].as_str().unwrap().to_owned()
+    busy.expect("one decodes")["id"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]

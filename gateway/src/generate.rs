@@ -20,7 +20,7 @@ use crate::api::ask::{Ask, Endpoint};
 use crate::api::budget::{self, Room};
 use crate::api::error::ApiError;
 use crate::app::{App, unix_seconds};
-use crate::caller::Standing;
+use crate::caller::{Caller, Standing};
 use crate::door::Ticket;
 use crate::journal::Journal;
 use crate::relay::{self, Event, Generation};
@@ -42,14 +42,17 @@ pub(crate) enum Reply {
 pub(crate) async fn answer(
     app: &Arc<App>,
     endpoint: Endpoint,
-    name: String,
+    (name, caller): (String, Caller),
     standing: Standing,
     body: impl Future<Output = Result<Bytes, ApiError>>,
     deadline: Instant,
 ) -> Result<Reply, ApiError> {
     let request = RequestId(rand::random());
     let metrics = Arc::clone(&app.metrics);
-    let mut journal = Journal::new(metrics, request, name, endpoint);
+    let tracked = app
+        .requests
+        .enter(request, name.clone(), endpoint.as_str(), caller);
+    let mut journal = Journal::new(metrics, tracked, request, name, endpoint);
     let begun = tokio::select! {
         begun = begin(app, endpoint, request, standing, body, deadline, &mut journal) => begun,
         error = app.halted() => Err(error),
@@ -111,13 +114,17 @@ async fn begin(
     deadline: Instant,
     journal: &mut Journal,
 ) -> Result<Begun, ApiError> {
-    let whole = app.request_timeout;
+    let whole = app.request_timeout();
     let late = |_| ApiError::timeout(whole.as_secs_f32());
     let ticket = timeout_at(deadline, ticket(app, request, standing.class))
         .await
         .map_err(late)??;
     let body = body.await?;
     let view = app.door.view();
+    let model = app.model_name(&view);
+    if !journal.caller().may_use(model) {
+        return Err(ApiError::model_not_allowed(model));
+    }
     let read = app.reading.read(endpoint, body, &view);
     let ask: Ask = timeout_at(deadline, read).await.map_err(late)??;
     journal.read(ask.tokens.len(), ask.stream);

@@ -4,11 +4,13 @@ mod body;
 mod catch;
 mod observe;
 mod patience;
-mod reply;
+pub(crate) mod reply;
 mod request_id;
 mod routes;
 mod server;
 mod sse;
 mod target;
 
+pub(crate) use routes::ready;
 pub(crate) use server::{Limits, serve};
+pub(crate) use target::percent_decoded;

@@ -10,12 +10,15 @@ use tokio::time::Instant;
 
 use crate::api::ask::Endpoint;
 use crate::api::error::ApiError;
+use crate::caller::Caller;
 use crate::metrics::Metrics;
+use crate::requests::{Stage, Tracked, Way};
 
 /// Written down however the request ends: dropping it writes the line. Holds nothing of what the
 /// client or the model said.
 pub(crate) struct Journal {
     metrics: Arc<Metrics>,
+    tracked: Tracked,
     request: RequestId,
     /// The client's id for it, or ours.
     request_id: String,
@@ -41,12 +44,14 @@ impl Journal {
     /// A request has arrived.
     pub(crate) fn new(
         metrics: Arc<Metrics>,
+        tracked: Tracked,
         request: RequestId,
         request_id: String,
         endpoint: Endpoint,
     ) -> Self {
         Self {
             metrics,
+            tracked,
             request,
             request_id,
             endpoint,
@@ -71,6 +76,7 @@ impl Journal {
     /// Its prompt is known.
     pub(crate) fn read(&mut self, prompt_tokens: usize, stream: bool) {
         self.prompt_tokens = prompt_tokens as u64;
+        self.tracked.prompt(self.prompt_tokens);
         self.stream = stream;
     }
 
@@ -78,6 +84,7 @@ impl Journal {
     pub(crate) fn queued(&mut self, class: ClassId) {
         self.class = class;
         self.queued = Some(Instant::now());
+        self.tracked.stage(Stage::Queued);
     }
 
     /// A pair is asked.
@@ -104,12 +111,14 @@ impl Journal {
     /// Its pages have arrived.
     pub(crate) fn started(&mut self, started: &proto::Started) {
         self.transfer_us = Some(started.transfer_us);
+        self.tracked.stage(Stage::Decoding);
     }
 
     /// A token has come.
     pub(crate) fn token(&mut self) {
         let now = Instant::now();
         self.tokens += 1;
+        self.tracked.token();
         self.last_token = Some(now);
         self.metrics.generation_tokens.increment(1);
         if self.first_token.is_none() {
@@ -119,6 +128,16 @@ impl Journal {
                 .time_to_first_token
                 .record((now - self.arrived).as_secs_f64());
         }
+    }
+
+    /// Where else it is written down how far the request is.
+    pub(crate) fn way(&self) -> Way {
+        Way::clone(&self.tracked)
+    }
+
+    /// Who asks.
+    pub(crate) fn caller(&self) -> &Caller {
+        self.tracked.caller()
     }
 
     /// Tokens generated so far.
@@ -132,14 +151,16 @@ impl Journal {
     }
 
     /// The answer is complete.
-    pub(crate) const fn finished(&mut self, reason: &'static str) {
+    pub(crate) fn finished(&mut self, reason: &'static str) {
         self.finish_reason = Some(reason);
+        self.tracked.ended(reason);
     }
 
     /// It failed.
     pub(crate) fn failed(&mut self, error: &ApiError) {
         self.status.get_or_insert(error.status.as_u16());
         self.error = Some(error.code.clone());
+        self.tracked.ended(&error.code);
     }
 }
 
@@ -155,6 +176,7 @@ impl Drop for Journal {
         }
         let ended_by_client = self.error.is_none() && self.finish_reason.is_none();
         let error = if ended_by_client {
+            self.tracked.ended("client_gone");
             Some("client_gone")
         } else {
             self.error.as_deref()
@@ -166,6 +188,8 @@ impl Drop for Journal {
             request_id = self.request_id,
             request = %self.request,
             endpoint = self.endpoint.as_str(),
+            tenant = &*self.tracked.caller().tenant,
+            key = self.tracked.caller().key.as_deref(),
             stream = self.stream,
             status = self.status.unwrap_or(499),
             error,

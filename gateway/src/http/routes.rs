@@ -21,7 +21,7 @@ use super::target::Target;
 use crate::api::ask::Endpoint;
 use crate::api::error::{ApiError, RETRY_AFTER};
 use crate::app::App;
-use crate::caller::Standing;
+use crate::caller::{Caller, Standing};
 use crate::generate::{self, Reply};
 use crate::status;
 
@@ -56,10 +56,13 @@ async fn route(app: &Arc<App>, request: Request<Incoming>) -> Result<Response<Bo
     let ok = |value: Value| Ok(reply::json(StatusCode::OK, &value));
     match target {
         Target::Generate(endpoint) => generate(app, endpoint, request).await,
-        Target::Models => ok(json!({"object": "list", "data": [model(app)]})),
+        Target::Models => {
+            let model = Some(model(app)).filter(|model| may_see(&request, model));
+            ok(json!({"object": "list", "data": model.as_slice()}))
+        }
         Target::Model(id) => {
             let model = model(app);
-            if model["id"] == id {
+            if model["id"] == id && may_see(&request, &model) {
                 ok(model)
             } else {
                 Err(ApiError::no_model(&id))
@@ -68,10 +71,8 @@ async fn route(app: &Arc<App>, request: Request<Incoming>) -> Result<Response<Bo
         Target::Health => ok(json!({"status": "ok"})),
         Target::Ready => Ok(ready(app)),
         Target::Metrics => {
-            let view = app.door.view();
-            let text = app.metrics.render(app.door.in_flight(), &view, &app.roster);
             let kind = "text/plain; version=0.0.4; charset=utf-8";
-            Ok(reply::text(StatusCode::OK, kind, text))
+            Ok(reply::text(StatusCode::OK, kind, app.figures()))
         }
         Target::Status => ok(status::page(app)),
         Target::Unknown => Err(ApiError::no_path(request.uri().path())),
@@ -83,25 +84,20 @@ async fn generate(
     endpoint: Endpoint,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, ApiError> {
-    let deadline = Instant::now() + app.request_timeout;
+    let deadline = Instant::now() + app.request_timeout();
     let name = request
         .extensions()
         .get::<RequestName>()
         .map(RequestName::text);
+    let caller = request.extensions().get::<Caller>().cloned();
+    // Who came in without the layer that names callers came in by no door.
+    let caller = caller.ok_or_else(|| ApiError::internal("The request has no caller."))?;
     let settings = app.door.admission();
     let standing = Standing::of(request.headers(), request.extensions(), settings)?;
-    let limit = app.max_body_bytes;
+    let limit = app.max_body_bytes();
     let body = super::body::read(request, limit, deadline);
-    match generate::answer(
-        app,
-        endpoint,
-        name.unwrap_or_default(),
-        standing,
-        body,
-        deadline,
-    )
-    .await?
-    {
+    let who = (name.unwrap_or_default(), caller);
+    match generate::answer(app, endpoint, who, standing, body, deadline).await? {
         Reply::Whole(value) => Ok(reply::json(StatusCode::OK, &value)),
         Reply::Stream(events) => {
             let mut response = Response::new(sse::EventBody::new(events).boxed_unsync());
@@ -112,6 +108,12 @@ async fn generate(
             Ok(response)
         }
     }
+}
+
+/// Whether the caller may use the model.
+fn may_see<A>(request: &Request<A>, model: &Value) -> bool {
+    let caller = request.extensions().get::<Caller>();
+    caller.is_some_and(|caller| caller.may_use(model["id"].as_str().unwrap_or_default()))
 }
 
 fn model(app: &App) -> Value {
@@ -125,7 +127,8 @@ fn model(app: &App) -> Value {
     })
 }
 
-fn ready(app: &App) -> Response<Body> {
+/// Whether the gateway is to be sent requests.
+pub(crate) fn ready(app: &App) -> Response<Body> {
     let view = app.door.view();
     let stopping = app.is_stopping();
     if view.ready() && !stopping {

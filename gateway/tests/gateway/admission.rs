@@ -78,11 +78,9 @@ async fn a_class_that_comes_later_is_served_later_and_priority_decides_within_on
         spawn("client", async move { send(address, request).await })
     };
     let mut clients = Vec::new();
-    for (queued, (class, max_tokens, priority)) in (1..).zip([
-        ("batch", 11, -5),
-        ("chat", 12, 0),
-        ("chat", 13, -1),
-    ]) {
+    for (queued, (class, max_tokens, priority)) in
+        (1..).zip([("batch", 11, -5), ("chat", 12, 0), ("chat", 13, -1)])
+    {
         clients.push(ask(class, max_tokens, priority));
         eventually("queued", || async {
             gateway.status().await["gateway"]["queued"] == queued
@@ -138,7 +136,10 @@ async fn a_caller_over_its_limits_gets_429_with_the_time_to_wait() {
     assert!((10..=60).contains(&after), "{after}");
     // Alone over it.
     let reply = post(address, CHAT, &with(chat(), json!({"max_tokens": 120}))).await;
-    assert_eq!((reply.status.as_u16(), reply.header("retry-after")), (400, None));
+    assert_eq!(
+        (reply.status.as_u16(), reply.header("retry-after")),
+        (400, None)
+    );
     let limited = r#"tandem_rejections_total{class="default",reason="limited"}"#;
     assert_eq!(gateway.metric(limited).await, Some(2.0));
 }
@@ -155,7 +156,10 @@ async fn a_class_with_a_deadline_of_its_own_does_not_wait_longer() {
     })
     .await;
     let reply = post(gateway.address, CHAT, &chat()).await;
-    assert_eq!((reply.status.as_u16(), reply.code()), (503, "queue_timeout".into()));
+    assert_eq!(
+        (reply.status.as_u16(), reply.code()),
+        (503, "queue_timeout".into())
+    );
     assert!(reply.header("retry-after").is_some());
     gateway.at_rest().await;
 }

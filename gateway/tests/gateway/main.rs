@@ -6,6 +6,7 @@
     reason = "tests: allow-unwrap-in-tests sees only test functions"
 )]
 
+mod admin;
 mod admission;
 mod bad_input;
 mod client;
@@ -13,6 +14,8 @@ mod ends;
 mod harness;
 mod limits;
 mod places;
+mod reloading;
 mod retry;
 mod scripted_worker;
+mod security;
 mod shapes;

@@ -164,7 +164,10 @@ async fn an_answer_whose_worker_is_lost_goes_on_in_the_same_stream() {
     };
     let (stream, ()) = tokio::join!(post_stream(address, CHAT, &body), serve);
     assert_eq!(read(stream).await, ("Hello you!".into(), "stop".into(), 3));
-    assert_eq!(pairs.counted("tandem_migrations_total", "decode").await, 1.0);
+    assert_eq!(
+        pairs.counted("tandem_migrations_total", "decode").await,
+        1.0
+    );
     assert_eq!(pairs.counted("tandem_retries_total", "decode").await, 0.0);
     pairs.gateway.at_rest().await;
 }
@@ -187,7 +190,10 @@ async fn an_answer_moves_a_bounded_number_of_times() {
     let events = stream.rest().await;
     assert!(events[events.len() - 2].contains("\"broke\""), "{events:?}");
     assert_eq!(events[events.len() - 1], "[DONE]");
-    assert_eq!(pairs.counted("tandem_migrations_total", "fabric").await, 1.0);
+    assert_eq!(
+        pairs.counted("tandem_migrations_total", "fabric").await,
+        1.0
+    );
     pairs.gateway.at_rest().await;
 }
 
