@@ -5,13 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::api::error::{ApiError, RETRY_AFTER};
+use crate::auth::Gate;
 use crate::door::{Door, View};
-use crate::metrics::Metrics;
+use crate::live::Live;
+use crate::metrics::{self, Metrics};
 use crate::reading::Reading;
 use crate::relay::Farewells;
+use crate::reload::Reloads;
+use crate::requests::Requests;
 use crate::roster::Roster;
 
 /// Shared by all connections.
@@ -21,11 +25,19 @@ pub(crate) struct App {
     pub(crate) farewells: Farewells,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) reading: Reading,
-    pub(crate) request_timeout: Duration,
-    pub(crate) max_body_bytes: u64,
+    /// Who may come in.
+    pub(crate) gate: Arc<Gate>,
+    /// Those in flight.
+    pub(crate) requests: Arc<Requests>,
+    /// The configuration that is in force.
+    pub(crate) live: Live,
+    /// `None` where the gateway was started without a file.
+    pub(crate) reloads: Option<Reloads>,
     /// Seconds since 1970 at which the gateway started.
     pub(crate) started: u64,
     pub(crate) stopping: AtomicBool,
+    /// Told when the admin listener asks the gateway to stop.
+    pub(crate) stop: Notify,
     /// True once requests that are still open must end.
     pub(crate) halt: watch::Sender<bool>,
 }
@@ -49,7 +61,26 @@ impl App {
         }
     }
 
-    /// Whether it takes no new connections.
+    /// A request's whole time.
+    pub(crate) fn request_timeout(&self) -> Duration {
+        self.live.get().request_timeout
+    }
+
+    /// The longest request body.
+    pub(crate) fn max_body_bytes(&self) -> u64 {
+        self.live.get().max_body_bytes
+    }
+
+    /// All figures, in Prometheus's form.
+    pub(crate) fn figures(&self) -> String {
+        let view = self.door.view();
+        let own = self
+            .metrics
+            .render(self.door.in_flight(), &view, &self.roster);
+        own + &metrics::operations(self, &view)
+    }
+
+    /// Whether it is about to stop, and not to be sent anything new.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }

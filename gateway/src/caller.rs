@@ -1,11 +1,12 @@
 //! Who sends a request, and so where it stands in the queue.
 //!
-//! Whoever authenticates requests puts a [`Caller`] among their extensions; where nobody does, all
+//! The layer that lets requests in (`auth`) puts a [`Caller`] among their extensions; without keys all
 //! are one anonymous caller that may name any class.
 
 use std::sync::Arc;
 
 use http::{Extensions, HeaderMap, HeaderName};
+use tandem_config::KeyEntry;
 use tandem_core::admission::{AdmissionSettings, ClassId, Limits, TenantId};
 use tandem_core::front_door::KeyLimits;
 
@@ -15,7 +16,7 @@ use crate::api::error::ApiError;
 pub(crate) const CLASS: HeaderName = HeaderName::from_static("x-tandem-class");
 
 /// The sender of a request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     /// Who pays, and shares fairly with others. `[admission.tenant.NAME]` says how.
     pub(crate) tenant: Arc<str>,
@@ -26,6 +27,8 @@ pub(crate) struct Caller {
     pub(crate) class: Option<Arc<str>>,
     /// The classes that it may name; `None`: any.
     pub(crate) classes: Option<Arc<[Arc<str>]>>,
+    /// The models that it may use; `None`: any.
+    pub(crate) models: Option<Arc<[Arc<str>]>>,
 }
 
 impl Default for Caller {
@@ -36,7 +39,42 @@ impl Default for Caller {
             limits: Limits::default(),
             class: None,
             classes: None,
+            models: None,
         }
+    }
+}
+
+impl Caller {
+    /// Someone of a tenant, without bounds of their own.
+    pub(crate) fn of(tenant: impl Into<Arc<str>>) -> Self {
+        Self {
+            tenant: tenant.into(),
+            ..Self::default()
+        }
+    }
+
+    /// Someone who has shown a key.
+    pub(crate) fn with_key(entry: &KeyEntry) -> Self {
+        let list = |names: &Option<Vec<String>>| {
+            let names = names.as_ref()?.iter();
+            Some(names.map(|name| name.as_str().into()).collect())
+        };
+        Self {
+            tenant: entry.tenant.as_str().into(),
+            key: Some(entry.id.as_str().into()),
+            limits: entry.limits,
+            class: entry.class.as_deref().map(Into::into),
+            classes: list(&entry.classes),
+            models: list(&entry.models),
+        }
+    }
+
+    /// Whether it may use the model.
+    pub(crate) fn may_use(&self, model: &str) -> bool {
+        let is_it = |name: &Arc<str>| **name == *model;
+        self.models
+            .as_ref()
+            .is_none_or(|models| models.iter().any(is_it))
     }
 }
 

@@ -6,15 +6,15 @@
 mod ticket;
 mod view;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tandem_core::admission::AdmissionSettings;
-use tandem_core::fleet::{Mismatch, WorkerFacts, WorkerLoad};
+use tandem_core::fleet::{Mismatch, Standing, WorkerFacts, WorkerLoad};
 use tandem_core::front_door::{FrontDoor, Input, Output, Rejection};
 use tandem_core::pairing::Pair;
-use tandem_core::{Instant, RequestId};
+use tandem_core::{Instant, RequestId, WorkerId};
 use tandem_policies::Pairing;
 use tandem_wire::task::{Task, spawn};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -54,8 +54,70 @@ enum Command {
         load: WorkerLoad,
         answer: oneshot::Sender<Result<(), Mismatch>>,
     },
+    /// An operator's word about a worker; answered with what it may have from now on, and `None` where
+    /// no worker of that name is registered.
+    Allow {
+        worker: WorkerId,
+        change: Change,
+        answer: oneshot::Sender<Option<Allowed>>,
+    },
+    /// Another policy.
+    Follow(Box<Pairing>),
     /// A ticket ended.
     End { request: RequestId, generated: u32 },
+}
+
+/// What operators allow a worker, here and now: this gateway's own rule, which the worker does not know and
+/// its restart does not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Allowed {
+    /// It gets nothing new; what it has goes on.
+    pub(crate) drained: bool,
+    /// In per cent of what an equal worker gets, from 1 to [`Allowed::MOST`].
+    pub(crate) weight: u32,
+}
+
+impl Allowed {
+    /// The largest weight.
+    pub(crate) const MOST: u32 = 1000;
+
+    const fn standing(self) -> Standing {
+        if self.drained {
+            Standing::Draining
+        } else {
+            Standing::Enabled
+        }
+    }
+}
+
+impl Default for Allowed {
+    fn default() -> Self {
+        Self {
+            drained: false,
+            weight: 100,
+        }
+    }
+}
+
+/// What an operator says of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Whether it gets nothing new.
+    Drained(bool),
+    /// Its weight.
+    Weight(u32),
+    /// All that was said before is void.
+    Forget,
+}
+
+impl Change {
+    fn of(self, allowed: Allowed) -> Allowed {
+        match self {
+            Self::Drained(drained) => Allowed { drained, ..allowed },
+            Self::Weight(weight) => Allowed { weight, ..allowed },
+            Self::Forget => Allowed::default(),
+        }
+    }
 }
 
 /// Talks to the door's task.
@@ -92,6 +154,7 @@ impl Door {
             door,
             clock,
             waiting: HashMap::new(),
+            allowed: BTreeMap::new(),
             tickets,
             publish,
         };
@@ -143,6 +206,28 @@ impl Door {
         answered.await.map_err(|_| Closed)
     }
 
+    /// Follows an operator's word about a worker.
+    pub(crate) async fn allow(
+        &self,
+        worker: WorkerId,
+        change: Change,
+    ) -> Result<Option<Allowed>, Closed> {
+        let (answer, answered) = oneshot::channel();
+        let allow = Command::Allow {
+            worker,
+            change,
+            answer,
+        };
+        self.commands.send(allow).await.map_err(|_| Closed)?;
+        answered.await.map_err(|_| Closed)
+    }
+
+    /// Chooses by another policy from now on.
+    pub(crate) async fn follow(&self, policy: Pairing) {
+        // Fails only where the gateway is stopping.
+        let _ = self.commands.send(Command::Follow(Box::new(policy))).await;
+    }
+
     /// Something happened that the door does not answer.
     pub(crate) async fn tell(&self, input: Input) {
         // Fails only where the gateway is stopping.
@@ -161,6 +246,9 @@ struct Keeper {
     clock: Clock,
     /// Who waits for an answer.
     waiting: HashMap<RequestId, oneshot::Sender<Answer>>,
+    /// Where it is not as at first, also of workers that are gone for now. An operator names each of
+    /// them, so there are few.
+    allowed: BTreeMap<WorkerId, Allowed>,
     /// At most so many are out.
     tickets: usize,
     publish: watch::Sender<View>,
@@ -187,8 +275,10 @@ impl Keeper {
                 "whoever submits holds a ticket"
             );
             let now = self.clock.now();
-            self.publish
-                .send_modify(|view| view.update(now, &self.door));
+            self.publish.send_modify(|view| {
+                view.update(now, &self.door);
+                view.allow(&self.allowed);
+            });
         }
     }
 
@@ -210,13 +300,37 @@ impl Keeper {
                 load,
                 answer,
             }) => {
-                let _ = answer.send(self.door.join(*facts, load));
+                let allowed = self.allowed.get(&facts.worker).copied().unwrap_or_default();
+                let (standing, weight) = (allowed.standing(), allowed.weight);
+                let _ = answer.send(self.door.join_as(*facts, load, standing, weight));
             }
+            Some(Command::Allow {
+                worker,
+                change,
+                answer,
+            }) => {
+                let _ = answer.send(self.allow(worker, change));
+            }
+            Some(Command::Follow(policy)) => self.door.set_policy(*policy),
             Some(Command::End { request, generated }) => {
                 self.waiting.remove(&request);
                 self.door.handle(now, Input::Ended { request, generated });
             }
         }
+    }
+
+    /// `None` where it changes nothing: no such worker is registered.
+    fn allow(&mut self, worker: WorkerId, change: Change) -> Option<Allowed> {
+        let before = self.allowed.get(&worker).copied().unwrap_or_default();
+        let allowed = change.of(before);
+        let known = self.door.fleet().get(&worker).is_some();
+        if allowed == Allowed::default() {
+            self.allowed.remove(&worker);
+        } else if known {
+            self.allowed.insert(worker.clone(), allowed);
+        }
+        self.door.allow(&worker, allowed.standing(), allowed.weight);
+        known.then_some(allowed)
     }
 
     fn answer(&mut self, output: Output) {

@@ -31,7 +31,7 @@ use crate::api::error::ApiError;
 use crate::api::request::{Endpoint, Request};
 use crate::api::sampling;
 use crate::app::{App, unix_seconds};
-use crate::caller::Standing;
+use crate::caller::{Caller, Standing};
 use crate::door::{Ticket, View};
 use crate::journal::Journal;
 
@@ -69,16 +69,19 @@ pub(crate) struct Events {
 pub(crate) async fn answer(
     app: &Arc<App>,
     endpoint: Endpoint,
-    name: String,
+    (name, caller): (String, Caller),
     standing: Standing,
     body: impl Future<Output = Result<Bytes, ApiError>>,
     deadline: Instant,
 ) -> Result<Reply, ApiError> {
     let request = RequestId(rand::random());
     let fate = Arc::new(Fate::default());
+    let tracked = app
+        .requests
+        .enter(request, name.clone(), endpoint.as_str(), caller);
     let journal = Journal::new(
         Arc::clone(&app.metrics),
-        Arc::clone(&fate),
+        (Arc::clone(&fate), tracked),
         request,
         name,
         endpoint,
@@ -134,6 +137,10 @@ async fn read(
         let first = ticket(app, id, standing.class).await?;
         let body = body.await?;
         let view = app.door.view();
+        let model = app.model_name(&view);
+        if !journal.caller().may_use(model) {
+            return Err(ApiError::model_not_allowed(model));
+        }
         let request = app.reading.read(endpoint, body, &view).await?;
         journal.read(request.prompts[0].len(), request.stream);
         let mut tickets = vec![(id, first)];
@@ -146,7 +153,7 @@ async fn read(
         let new_tokens = new_tokens(app, endpoint, &request, &view)?;
         Ok((request, tickets, new_tokens, view))
     };
-    let late = |_| Err(ApiError::timeout(app.request_timeout.as_secs_f32()));
+    let late = |_| Err(ApiError::timeout(app.request_timeout().as_secs_f32()));
     let read = timeout_at(deadline, result).await.unwrap_or_else(late);
     let read = read.inspect_err(|error| journal.failed(error));
     let (request, tickets, new_tokens, view) = read?;
@@ -326,7 +333,7 @@ async fn all(
 async fn ends(app: &App, deadline: Instant, fate: &Fate) -> ApiError {
     let error = tokio::select! {
         error = app.halted() => error,
-        () = sleep_until(deadline + GRACE) => ApiError::timeout(app.request_timeout.as_secs_f32()),
+        () = sleep_until(deadline + GRACE) => ApiError::timeout(app.request_timeout().as_secs_f32()),
     };
     fate.failed(&error);
     error

@@ -5,11 +5,13 @@ mod catch;
 mod envelope;
 mod observe;
 mod patience;
-mod reply;
+pub(crate) mod reply;
 mod request_id;
 mod routes;
 mod server;
 mod sse;
 mod target;
 
+pub(crate) use routes::ready;
 pub(crate) use server::{Limits, serve};
+pub(crate) use target::percent_decoded;

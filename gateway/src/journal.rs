@@ -10,14 +10,17 @@ use tokio::time::Instant;
 
 use crate::api::error::ApiError;
 use crate::api::request::Endpoint;
+use crate::caller::Caller;
 use crate::generate::Fate;
 use crate::metrics::Metrics;
+use crate::requests::{Stage, Tracked, Way};
 
 /// Written down however the request ends: dropping it writes the line. Holds nothing of what the
 /// client or the model said.
 pub(crate) struct Journal {
     metrics: Arc<Metrics>,
     fate: Arc<Fate>,
+    tracked: Tracked,
     request: RequestId,
     /// The client's id for it, or ours.
     request_id: String,
@@ -41,7 +44,7 @@ impl Journal {
     /// A request has arrived.
     pub(crate) fn new(
         metrics: Arc<Metrics>,
-        fate: Arc<Fate>,
+        (fate, tracked): (Arc<Fate>, Tracked),
         request: RequestId,
         request_id: String,
         endpoint: Endpoint,
@@ -49,6 +52,7 @@ impl Journal {
         Self {
             metrics,
             fate,
+            tracked,
             request,
             request_id,
             endpoint,
@@ -72,7 +76,8 @@ impl Journal {
     pub(crate) fn next(&self, request: RequestId, prompt_tokens: usize) -> Self {
         let (metrics, fate) = (Arc::clone(&self.metrics), Arc::clone(&self.fate));
         let name = self.request_id.clone();
-        let mut next = Self::new(metrics, fate, request, name, self.endpoint);
+        let tracked = self.tracked.another(request);
+        let mut next = Self::new(metrics, (fate, tracked), request, name, self.endpoint);
         next.arrived = self.arrived;
         next.read(prompt_tokens, self.stream);
         next
@@ -81,6 +86,7 @@ impl Journal {
     /// Its prompt is known.
     pub(crate) fn read(&mut self, prompt_tokens: usize, stream: bool) {
         self.prompt_tokens = prompt_tokens as u64;
+        self.tracked.prompt(self.prompt_tokens);
         self.stream = stream;
     }
 
@@ -88,6 +94,7 @@ impl Journal {
     pub(crate) fn queued(&mut self, class: ClassId) {
         self.class = class;
         self.queued = Some(Instant::now());
+        self.tracked.stage(Stage::Queued);
     }
 
     /// A pair is asked.
@@ -114,12 +121,14 @@ impl Journal {
     /// Its pages have arrived.
     pub(crate) fn started(&mut self, started: &proto::Started) {
         self.transfer_us = Some(started.transfer_us);
+        self.tracked.stage(Stage::Decoding);
     }
 
     /// A token has come.
     pub(crate) fn token(&mut self) {
         let now = Instant::now();
         self.tokens += 1;
+        self.tracked.token();
         self.last_token = Some(now);
         self.metrics.generation_tokens.increment(1);
         if self.first_token.is_none() {
@@ -131,14 +140,25 @@ impl Journal {
         }
     }
 
+    /// Where else it is written down how far the request is.
+    pub(crate) fn way(&self) -> Way {
+        Way::clone(&self.tracked)
+    }
+
+    /// Who asks.
+    pub(crate) fn caller(&self) -> &Caller {
+        self.tracked.caller()
+    }
+
     /// The request failed.
     pub(crate) fn failed(&self, error: &ApiError) {
         self.fate.failed(error);
     }
 
     /// The answer is complete.
-    pub(crate) const fn finished(&mut self, reason: &'static str) {
+    pub(crate) fn finished(&mut self, reason: &'static str) {
         self.finish_reason = Some(reason);
+        self.tracked.ended(reason);
     }
 }
 
@@ -157,6 +177,9 @@ impl Drop for Journal {
             (None, None) => (Some("client_gone"), 499),
             (error, _) => (error, 200),
         };
+        if self.finish_reason.is_none() {
+            self.tracked.ended(error.unwrap_or("cancelled"));
+        }
         let millis =
             |from: Option<Instant>, to: Option<Instant>| Some((to? - from?).as_secs_f64() * 1e3);
         let pair = self.pair.as_ref();
@@ -164,6 +187,8 @@ impl Drop for Journal {
             request_id = self.request_id,
             request = %self.request,
             endpoint = self.endpoint.as_str(),
+            tenant = &*self.tracked.caller().tenant,
+            key = self.tracked.caller().key.as_deref(),
             stream = self.stream,
             status = self.fate.status().unwrap_or(status),
             error,

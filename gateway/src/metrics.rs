@@ -3,6 +3,7 @@
 //! Each gateway has a recorder of its own, so that several can live in one process.
 
 mod admission;
+mod operations;
 mod workers;
 
 use ::metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder};
@@ -16,6 +17,7 @@ use crate::door::View;
 use crate::roster::Roster;
 
 pub(crate) use admission::AdmissionMetrics;
+pub(crate) use operations::render as operations;
 pub(crate) use workers::states as page_states;
 
 /// vLLM's buckets, so that its dashboards can be used.

@@ -77,6 +77,7 @@ pub(crate) async fn begin(
         farewells: app.farewells.clone(),
         metrics: Arc::clone(&app.metrics),
         text: app.reading.text(),
+        way: journal.way(),
         deadline,
         timeout,
         generate: order::generate(&ticket, ask, new_tokens),

@@ -76,21 +76,18 @@ pub(crate) struct Roster {
 }
 
 impl Roster {
-    /// Nobody is connected yet.
-    pub(crate) fn new(addresses: &[SocketAddr]) -> Self {
-        let empty = Seat {
+    /// An address is configured from now on.
+    pub(crate) fn add(&self, address: SocketAddr) {
+        self.seats.entry(address).or_insert(Seat {
             state: State::Connecting,
             worker: None,
             load: None,
-        };
-        let seats = addresses
-            .iter()
-            .map(|address| (*address, empty.clone()))
-            .collect();
-        Self {
-            seats,
-            reachable: DashMap::new(),
-        }
+        });
+    }
+
+    /// An address is not configured any more, and its session has ended.
+    pub(crate) fn remove(&self, address: SocketAddr) {
+        self.seats.remove(&address);
     }
 
     /// All seats, in the order of their addresses.

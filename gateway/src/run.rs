@@ -1,29 +1,45 @@
 //! Starting a gateway, and its orderly end.
+//!
+//! Order of the start: read the model's text side, the keys and the certificates; bind the control
+//! plane's port, the clients' and the operators'; start the door, the sessions with workers and what
+//! follows the configuration; say that it has started; serve.
+//!
+//! Order of the end: say on `/ready` that it is not, and serve on for `drain_pause`; take no new
+//! connections; let open requests finish for `drain_timeout`; end what is left with an error that says
+//! so; tell the workers; close the operators' listener and the control plane.
 
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tandem_config::GatewayConfig;
+use tandem_config::{AuthConfig, GatewayConfig};
+use tandem_core::Incarnation;
 use tandem_policies::Pairing;
 use tandem_text::TextError;
 use tandem_wire::task::{Task, spawn};
-use tandem_wire::{ConnectError, ControlOptions, Endpoint, Identity, IdentityError};
+use tandem_wire::{
+    ConnectError, ControlOptions, Endpoint, Identity, IdentityError, follow_identity,
+};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
-use tokio::time::{interval, timeout};
+use tokio::sync::{Notify, watch};
+use tokio::time::{interval, sleep, timeout};
 
+use crate::admin;
 use crate::app::{App, unix_seconds};
+use crate::auth::{AuthError, Gate, Rules};
 use crate::door::Door;
 use crate::http::{Limits, serve};
+use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::reading::{self, Reading};
 use crate::relay::Farewells;
+use crate::reload::{self, Commit, Origin, Part};
+use crate::requests::Requests;
 use crate::roster::Roster;
-use crate::workers;
+use crate::workers::{self, Party, Workers};
 
 /// Cancels that are still on their way when the gateway ends have so long.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -33,7 +49,7 @@ const SETTLE: Duration = Duration::from_secs(5);
 /// Why a gateway did not start. One line each; all are for the operator to mend.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The address for clients cannot be used.
+    /// An address for clients or operators cannot be used.
     #[error("cannot listen on {address}: {source}")]
     Listen {
         /// Which.
@@ -44,6 +60,9 @@ pub enum StartError {
     /// The model's tokenizer or chat template cannot be loaded.
     #[error(transparent)]
     Model(#[from] TextError),
+    /// The keys of clients cannot be used.
+    #[error(transparent)]
+    Auth(#[from] AuthError),
     /// The certificates cannot be used.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -55,8 +74,23 @@ pub enum StartError {
     Internal(String),
 }
 
-/// Runs a gateway until `shutdown` resolves and its requests have ended, or run out of time.
-/// `started` is told the address for clients once it is listened on.
+/// Where a gateway listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Started {
+    /// For clients.
+    pub address: SocketAddr,
+    /// For operators; `None` where there is no such listener.
+    pub admin: Option<SocketAddr>,
+}
+
+/// A gateway that is to be.
+#[derive(Debug)]
+pub struct Gateway {
+    config: GatewayConfig,
+    origin: Option<Origin>,
+}
+
+/// Runs a gateway whose configuration stays as it is; see [`Gateway::run`].
 ///
 /// # Errors
 /// [`StartError`], before anything was served.
@@ -65,66 +99,206 @@ pub async fn run(
     shutdown: impl Future<Output = ()> + Send,
     started: impl FnOnce(SocketAddr) + Send,
 ) -> Result<(), StartError> {
-    let reading = load(&config).await?;
-    let identity = Identity::load(&config.identity.directory, &config.identity.name)?;
+    let gateway = Gateway::new(config);
+    gateway.run(shutdown, |all| started(all.address)).await
+}
+
+impl Gateway {
+    /// One whose configuration stays as it is.
+    #[must_use]
+    pub const fn new(config: GatewayConfig) -> Self {
+        Self {
+            config,
+            origin: None,
+        }
+    }
+
+    /// It follows the file that its configuration came from.
+    #[must_use]
+    pub fn following(self, origin: Origin) -> Self {
+        Self {
+            origin: Some(origin),
+            ..self
+        }
+    }
+
+    /// Runs until `shutdown` resolves (or the admin listener asks for the end) and its requests have
+    /// ended, or run out of time. `started` is told where it listens once it does.
+    ///
+    /// # Errors
+    /// [`StartError`], before anything was served.
+    pub async fn run(
+        self,
+        shutdown: impl Future<Output = ()> + Send,
+        started: impl FnOnce(Started) + Send,
+    ) -> Result<(), StartError> {
+        let Self { config, origin } = self;
+        let (reading, rules) = load(&config).await?;
+        let local = workers::local_address(&config.workers);
+        let (endpoint, renewals) = control(&config, local)?;
+        let (listener, address) = listen(config.listen).await?;
+        let admin = match &config.admin {
+            Some(admin) => Some(listen(admin.listen).await?),
+            None => None,
+        };
+        let mut admission = config.admission.clone().within(config.queue_limit);
+        // Gateways with the same file must not try a worker in step.
+        admission.breaker.seed = rand::random();
+        let metrics = Metrics::new(&admission).map_err(|e| StartError::Internal(e.to_string()))?;
+        let metrics = Arc::new(metrics);
+        let policy = Pairing::new(&config.policy, rand::random());
+        // One request for each connection, and as many as may wait besides.
+        let tickets = config.max_connections + config.queue_limit;
+        let (door, door_task) = Door::open(admission, tickets, policy);
+        let roster = Arc::new(Roster::default());
+        let requests = Arc::new(Requests::default());
+        let party = Party {
+            endpoint: endpoint.clone(),
+            name: config.identity.name.clone(),
+            incarnation: Incarnation(rand::random()),
+            door: door.clone(),
+            roster: Arc::clone(&roster),
+            requests: Arc::clone(&requests),
+        };
+        let workers = Arc::new(Workers::new(party, local));
+        workers.follow(&config.workers).await;
+        let gate = Arc::new(Gate::new(rules));
+        let live = Live::new(config.clone());
+        let follow = |origin| {
+            let parts = parts(&live, &gate, &door, &workers);
+            reload::follow(origin, &config, parts)
+        };
+        let (reloads, reload_task) = origin.map(follow).unzip();
+        let (farewells, farewell_task) = Farewells::start();
+        let settle_task = settle(Arc::clone(&metrics));
+        let app = Arc::new(App {
+            door,
+            roster,
+            farewells,
+            metrics,
+            reading,
+            gate,
+            requests,
+            live,
+            reloads,
+            started: unix_seconds(),
+            stopping: AtomicBool::new(false),
+            stop: Notify::new(),
+            halt: watch::Sender::new(false),
+        });
+        warn_if_open(&config, address);
+        started(Started {
+            address,
+            admin: admin.as_ref().map(|(_, address)| *address),
+        });
+        let admin_task = admin.map(|(listener, _)| admin::start(listener, Arc::clone(&app)));
+        let draining = drain(Arc::clone(&app), shutdown);
+        serve(listener, Arc::clone(&app), limits(&config), draining).await;
+        drop((admin_task, reload_task, app));
+        // All requests are gone by now, and with them all handles: the farewells end by themselves.
+        let _ = timeout(LAST_WORDS, farewell_task.join()).await;
+        drop((workers, settle_task, door_task, renewals));
+        endpoint.close();
+        let _ = timeout(LAST_WORDS, endpoint.closed()).await;
+        Ok(())
+    }
+}
+
+/// The control plane's port, and what keeps its certificate new.
+fn control(config: &GatewayConfig, local: SocketAddr) -> Result<(Endpoint, Task<()>), StartError> {
+    let (directory, name) = (&config.identity.directory, &config.identity.name);
+    let identity = Identity::load(directory, name)?;
     let options = ControlOptions {
         keep_alive: config.control.keep_alive,
         idle_timeout: config.control.idle_timeout,
         ..ControlOptions::default()
     };
-    let local = workers::local_address(&config.workers);
     let endpoint = Endpoint::bind(local, &identity, options)?;
-    let address = config.listen;
+    let renewals = follow_identity(&endpoint, directory, name);
+    Ok((endpoint, renewals))
+}
+
+/// The parts that follow the configuration, in the order in which they are told.
+fn parts(live: &Live, gate: &Arc<Gate>, door: &Door, workers: &Arc<Workers>) -> Vec<Box<dyn Part>> {
+    let gate = Arc::clone(gate);
+    let keys = move |_: &GatewayConfig, new: &GatewayConfig| {
+        let rules = Rules::load(&new.auth).map_err(|error| error.to_string())?;
+        let gate = Arc::clone(&gate);
+        let commit: Commit = Box::pin(async move { gate.exchange(rules) });
+        Ok(Some(commit))
+    };
+    let door = door.clone();
+    let policy = move |old: &GatewayConfig, new: &GatewayConfig| {
+        if old.policy == new.policy {
+            return Ok(None);
+        }
+        let policy = Pairing::new(&new.policy, rand::random());
+        let door = door.clone();
+        let commit: Commit = Box::pin(async move { door.follow(policy).await });
+        Ok(Some(commit))
+    };
+    let workers = Arc::clone(workers);
+    let fleet = move |_: &GatewayConfig, new: &GatewayConfig| {
+        workers
+            .check(&new.workers)
+            .map_err(|error| error.to_string())?;
+        let (workers, addresses) = (Arc::clone(&workers), new.workers.clone());
+        let commit: Commit = Box::pin(async move { workers.follow(&addresses).await });
+        Ok(Some(commit))
+    };
+    vec![
+        Box::new(live.clone()),
+        Box::new(keys),
+        Box::new(policy),
+        Box::new(fleet),
+    ]
+}
+
+/// Resolves when no more connections are to be taken: some time after the end was asked for.
+async fn drain(app: Arc<App>, shutdown: impl Future<Output = ()>) {
+    tokio::select! {
+        () = shutdown => {}
+        () = app.stop.notified() => tracing::info!("asked to stop by an operator"),
+    }
+    app.stopping.store(true, Ordering::Relaxed);
+    let pause = app.live.get().drain_pause;
+    if !pause.is_zero() {
+        tracing::info!(
+            pause_ms = pause.as_millis(),
+            "not ready any more; serving on for a while"
+        );
+        sleep(pause).await;
+    }
+}
+
+async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
     let unheard = |source| StartError::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(unheard)?;
     let address = listener.local_addr().map_err(unheard)?;
-
-    let mut admission = config.admission.clone().within(config.queue_limit);
-    // Gateways with the same file must not try a worker in step.
-    admission.breaker.seed = rand::random();
-    let metrics = Metrics::new(&admission).map_err(|e| StartError::Internal(e.to_string()))?;
-    let metrics = Arc::new(metrics);
-    let policy = Pairing::new(&config.policy, rand::random());
-    // One request for each connection, and as many as may wait besides.
-    let tickets = config.max_connections + config.queue_limit;
-    let (door, door_task) = Door::open(admission, tickets, policy);
-    let roster = Arc::new(Roster::new(&config.workers));
-    let name = &config.identity.name;
-    let worker_tasks = workers::start(&config.workers, &endpoint, name, &door, &roster);
-    let (farewells, farewell_task) = Farewells::start();
-    let settle_task = settle(Arc::clone(&metrics));
-    let app = Arc::new(App {
-        door,
-        roster,
-        farewells,
-        metrics,
-        reading,
-        request_timeout: config.request_timeout,
-        max_body_bytes: config.max_body_bytes,
-        started: unix_seconds(),
-        stopping: AtomicBool::new(false),
-        halt: watch::Sender::new(false),
-    });
-    started(address);
-    serve(listener, app, limits(&config), shutdown).await;
-    // All requests are gone by now, and with them all handles: the farewells end by themselves.
-    let _ = timeout(LAST_WORDS, farewell_task.join()).await;
-    drop((worker_tasks, settle_task, door_task));
-    endpoint.close();
-    let _ = timeout(LAST_WORDS, endpoint.closed()).await;
-    Ok(())
+    Ok((listener, address))
 }
 
-async fn load(config: &GatewayConfig) -> Result<Reading, StartError> {
-    let path = config.tokenizer.clone();
+fn warn_if_open(config: &GatewayConfig, address: SocketAddr) {
+    let open = !matches!(config.auth, AuthConfig::Keys(_));
+    if open && !address.ip().is_loopback() {
+        tracing::warn!(%address, "whoever reaches this address may use the gateway: [auth] asks for no key");
+    }
+}
+
+async fn load(config: &GatewayConfig) -> Result<(Reading, Rules), StartError> {
+    let (path, auth) = (config.tokenizer.clone(), config.auth.clone());
     let limits = reading::Limits {
         threads: config.tokenizer_threads,
         default_max_tokens: config.default_max_tokens,
         max_choices: config.max_choices,
     };
-    let loading = move || Reading::load(Path::new(&path), limits);
+    let loading = move || {
+        let rules = Rules::load(&auth)?;
+        let reading = Reading::load(Path::new(&path), limits)?;
+        Ok::<_, StartError>((reading, rules))
+    };
     let loaded = tokio::task::spawn_blocking(loading).await;
-    Ok(loaded.map_err(|e| StartError::Internal(e.to_string()))??)
+    loaded.map_err(|e| StartError::Internal(e.to_string()))?
 }
 
 const fn limits(config: &GatewayConfig) -> Limits {
@@ -132,7 +306,6 @@ const fn limits(config: &GatewayConfig) -> Limits {
         connections: config.max_connections,
         header_timeout: config.header_timeout,
         write_timeout: config.request_timeout,
-        drain_timeout: config.drain_timeout,
     }
 }
 

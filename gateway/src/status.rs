@@ -1,28 +1,49 @@
 //! `/tandem/status`: the gateway and its workers, for people and for `tandem status`.
 
+use std::net::SocketAddr;
+
 use serde_json::{Value, json};
+use tandem_wire::proto;
 
 use crate::app::App;
+use crate::door::Allowed;
 use crate::metrics::page_states;
-use crate::roster::Seat;
+use crate::roster::{Seat, State};
 
 /// The status page.
 pub(crate) fn page(app: &App) -> Value {
     let view = app.door.view();
-    let workers: Vec<Value> = app
-        .roster
-        .seats()
-        .iter()
-        .map(|(address, seat)| worker(*address, seat))
-        .collect();
     json!({
         "model": app.model_name(&view),
         "gateway": {"in_flight": app.door.in_flight(), "queued": view.queued},
-        "workers": workers,
+        "workers": workers(app),
     })
 }
 
-fn worker(address: std::net::SocketAddr, seat: &Seat) -> Value {
+/// All workers, in the order of their addresses.
+pub(crate) fn workers(app: &App) -> Vec<Value> {
+    let view = app.door.view();
+    let counts = app.requests.by_worker();
+    let row = |(address, seat): (SocketAddr, Seat)| {
+        let mut row = worker(address, &seat);
+        let known = seat.worker.as_ref().filter(|_| seat.load.is_some());
+        if let Some(introduction) = known {
+            let worker = &introduction.facts.worker;
+            let Allowed { drained, weight } = view.allowed(worker);
+            let requests = counts.get(worker).copied().unwrap_or(0);
+            row["drained"] = json!(drained);
+            row["weight"] = json!(weight);
+            row["requests"] = json!(requests);
+            if drained && seat.state == State::Ready {
+                row["state"] = json!(if requests == 0 { "drained" } else { "draining" });
+            }
+        }
+        row
+    };
+    app.roster.seats().into_iter().map(row).collect()
+}
+
+fn worker(address: SocketAddr, seat: &Seat) -> Value {
     let mut row = json!({
         "id": null,
         "role": null,
@@ -37,6 +58,11 @@ fn worker(address: std::net::SocketAddr, seat: &Seat) -> Value {
         "pages": null,
         "queued": null,
         "running": null,
+        "queued_prompt_tokens": null,
+        "drained": null,
+        "weight": null,
+        "requests": null,
+        "figures": null,
     });
     if let Some(introduction) = &seat.worker {
         let facts = &introduction.facts;
@@ -60,6 +86,23 @@ fn worker(address: std::net::SocketAddr, seat: &Seat) -> Value {
         row["pages"] = states;
         row["queued"] = json!(load.queued_requests);
         row["running"] = json!(load.running);
+        row["queued_prompt_tokens"] = json!(load.queued_prompt_tokens);
+        row["figures"] = figures(load);
     }
     row
+}
+
+/// What the worker has counted since its start.
+fn figures(load: &proto::Load) -> Value {
+    let figures = load.figures.unwrap_or_default();
+    json!({
+        "transfers_completed": figures.transfers_completed,
+        "transfers_failed": figures.transfers_failed,
+        "writes_posted": figures.writes_posted,
+        "bytes_pushed": figures.bytes_pushed,
+        "fences": figures.fences,
+        "prompt_tokens": figures.prompt_tokens,
+        "cached_tokens": figures.cached_tokens,
+        "generated_tokens": figures.generated_tokens,
+    })
 }

@@ -6,17 +6,16 @@
 
 mod session;
 
+use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
 use rand::Rng;
-use tandem_core::Incarnation;
 use tandem_wire::Endpoint;
 use tandem_wire::task::{Task, spawn};
+use tokio::sync::watch;
 
-use crate::door::Door;
-use crate::roster::{Roster, State};
+use crate::roster::State;
 
 pub(crate) use session::{Ended, Party};
 
@@ -25,28 +24,95 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 /// A worker that may not join is asked again so often: it may have been replaced.
 const REFUSED_PAUSE: Duration = Duration::from_secs(2);
 
-/// Starts a task for each address, and one that lets nobody dial in. They end when their handles are
-/// dropped.
-pub(crate) fn start(
-    addresses: &[SocketAddr],
-    endpoint: &Endpoint,
-    name: &str,
-    door: &Door,
-    roster: &Arc<Roster>,
-) -> Vec<Task<()>> {
-    let party = Party {
-        endpoint: endpoint.clone(),
-        name: name.to_owned(),
-        incarnation: Incarnation(rand::random()),
-        door: door.clone(),
-        roster: Arc::clone(roster),
-    };
-    let mut tasks: Vec<_> = addresses
-        .iter()
-        .map(|address| spawn("worker", keep(party.clone(), *address)))
-        .collect();
-    tasks.push(spawn("dial-in", turn_away(endpoint.clone())));
-    tasks
+/// What the configuration wants of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// It belongs to the fleet.
+    Stay,
+    /// It does not any more: nothing new, and then the end.
+    Leave,
+    /// Its task has ended for that.
+    Gone,
+}
+
+/// The sessions with all configured workers.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    party: Party,
+    /// Whether addresses of version 6 can be dialled.
+    dials_v6: bool,
+    kept: tokio::sync::Mutex<HashMap<SocketAddr, Kept>>,
+    _dial_in: Task<()>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    wish: watch::Sender<Wish>,
+    _task: Task<()>,
+}
+
+/// Workers that the gateway's socket cannot reach.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "[gateway] workers: {0} is an address of version 6, and the gateway was started with none of these: \
+     restart it"
+)]
+pub(crate) struct Undiallable(SocketAddr);
+
+impl Workers {
+    /// Nobody is dialled yet. `local` is where the endpoint is bound.
+    pub(crate) fn new(party: Party, local: SocketAddr) -> Self {
+        let dial_in = spawn("dial-in", turn_away(party.endpoint.clone()));
+        Self {
+            party,
+            dials_v6: local.is_ipv6(),
+            kept: tokio::sync::Mutex::default(),
+            _dial_in: dial_in,
+        }
+    }
+
+    /// Whether [`Workers::follow`] can do what it is asked for.
+    pub(crate) fn check(&self, addresses: &[SocketAddr]) -> Result<(), Undiallable> {
+        let odd = addresses.iter().find(|a| a.is_ipv6() && !self.dials_v6);
+        odd.map_or(Ok(()), |address| Err(Undiallable(*address)))
+    }
+
+    /// Keeps a session with each of these, and lets the others leave: they get nothing new, and their
+    /// sessions end with their last request.
+    pub(crate) async fn follow(&self, addresses: &[SocketAddr]) {
+        let mut kept = self.kept.lock().await;
+        kept.retain(|_, kept| *kept.wish.borrow() != Wish::Gone);
+        for address in addresses {
+            let stays = kept.get(address).is_some_and(|kept| {
+                // One that is about to leave stays, unless it has just left.
+                kept.wish
+                    .send_if_modified(|wish| replace(wish, Wish::Leave, Wish::Stay));
+                *kept.wish.borrow() == Wish::Stay
+            });
+            if stays {
+                continue;
+            }
+            self.party.roster.add(*address);
+            let wish = watch::Sender::new(Wish::Stay);
+            let task = spawn("worker", keep(self.party.clone(), *address, wish.clone()));
+            kept.insert(*address, Kept { wish, _task: task });
+        }
+        for (address, kept) in kept.iter() {
+            if !addresses.contains(address) {
+                kept.wish
+                    .send_if_modified(|wish| replace(wish, Wish::Stay, Wish::Leave));
+            }
+        }
+    }
+}
+
+/// Whether it was `from` and is `to` now.
+fn replace(wish: &mut Wish, from: Wish, to: Wish) -> bool {
+    let is = *wish == from;
+    if is {
+        *wish = to;
+    }
+    is
 }
 
 /// The local address from which all of `workers` can be dialled.
@@ -66,11 +132,11 @@ async fn turn_away(endpoint: Endpoint) {
     }
 }
 
-async fn keep(party: Party, address: SocketAddr) {
+async fn keep(party: Party, address: SocketAddr, wish: watch::Sender<Wish>) {
     let mut pause = PAUSES.0;
     let mut last_word = String::new();
     loop {
-        let ended = session::run(&party, address).await;
+        let ended = session::run(&party, address, wish.subscribe()).await;
         let wait = match &ended {
             Ended::Unreachable(_) => {
                 let wait = pause;
@@ -82,6 +148,20 @@ async fn keep(party: Party, address: SocketAddr) {
                 pause = PAUSES.0;
                 pause
             }
+            Ended::Removed => {
+                // Whoever wants it back by now finds it there, or gone: never half gone.
+                if wish.send_if_modified(|wish| {
+                    let leaves = replace(wish, Wish::Leave, Wish::Gone);
+                    if leaves {
+                        party.roster.remove(address);
+                    }
+                    leaves
+                }) {
+                    tracing::info!(%address, "worker removed");
+                    return;
+                }
+                Duration::ZERO
+            }
             Ended::Closed => return,
         };
         let word = ended.to_string();
@@ -91,7 +171,11 @@ async fn keep(party: Party, address: SocketAddr) {
         }
         last_word = word;
         party.roster.absent(address, state(ended));
-        tokio::time::sleep(jittered(wait)).await;
+        let mut leaves = wish.subscribe();
+        tokio::select! {
+            () = tokio::time::sleep(jittered(wait)) => {}
+            () = session::asked_to_leave(&mut leaves) => {}
+        }
     }
 }
 
@@ -99,7 +183,7 @@ fn state(ended: Ended) -> State {
     match ended {
         Ended::Unreachable(why) => State::Unreachable(why),
         Ended::Refused(why) => State::Refused(why),
-        Ended::Lost { .. } | Ended::Closed => State::Connecting,
+        Ended::Lost { .. } | Ended::Removed | Ended::Closed => State::Connecting,
     }
 }
 

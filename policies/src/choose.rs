@@ -1,5 +1,7 @@
 //! The rules.
 
+use std::collections::BTreeMap;
+
 use tandem_core::WorkerId;
 use tandem_core::fleet::Worker;
 use tandem_core::pairing::{Choice, Stage};
@@ -14,7 +16,12 @@ pub(crate) struct Chooser {
     random: Random,
     /// Whom round robin chose last.
     last: Option<WorkerId>,
+    /// Hundredths of a turn that workers of other weights than 100 have saved up.
+    turns: BTreeMap<WorkerId, u32>,
 }
+
+/// A worker's weight that is no operator's.
+const FULL: u32 = 100;
 
 impl Chooser {
     pub(crate) const fn new(rule: Rule, seed: u64) -> Self {
@@ -22,19 +29,68 @@ impl Chooser {
             rule,
             random: Random::new(seed),
             last: None,
+            turns: BTreeMap::new(),
         }
     }
 
     pub(crate) fn choose(&mut self, stage: Stage, candidates: &[&Worker]) -> Choice {
         assert!(!candidates.is_empty(), "a policy chooses among candidates");
         let (index, figures) = match self.rule {
-            Rule::RoundRobin => (self.next(candidates), String::new()),
-            Rule::Random => (self.random.below(candidates.len()), String::new()),
+            Rule::RoundRobin => (self.turn(candidates), String::new()),
+            Rule::Random => (self.any(candidates, |_| true), String::new()),
             Rule::LeastLoaded => self.least(stage, candidates),
         };
         let worker = &candidates[index].facts.worker;
         let why = format!("{worker} by {}{figures}", self.rule.as_str());
         Choice { index, why }
+    }
+
+    /// Whose turn it is, where a worker of weight 50 has every second one and a worker of 200 two.
+    fn turn(&mut self, candidates: &[&Worker]) -> usize {
+        let weight = |w: &Worker| w.weight;
+        if candidates.iter().all(|w| weight(w) == FULL) {
+            self.turns.clear();
+            return self.next(candidates);
+        }
+        let known = |id: &WorkerId| candidates.iter().any(|w| w.facts.worker == *id);
+        self.turns.retain(|id, _| known(id));
+        let spend = |saved: &mut u32| saved.checked_sub(FULL).map(|rest| *saved = rest).is_some();
+        let last = self.last.clone();
+        let again = last.and_then(|id| candidates.iter().position(|w| w.facts.worker == id));
+        if let Some(index) = again
+            && self
+                .turns
+                .get_mut(&candidates[index].facts.worker)
+                .is_some_and(spend)
+        {
+            return index;
+        }
+        loop {
+            // Ends: each round gives every candidate one hundredth of a turn at least.
+            let index = self.next(candidates);
+            let chosen = candidates[index];
+            let saved = self.turns.entry(chosen.facts.worker.clone()).or_default();
+            *saved += weight(chosen);
+            if spend(saved) {
+                return index;
+            }
+        }
+    }
+
+    /// One of those that `fits`, with chances in proportion to their weights.
+    fn any(&mut self, candidates: &[&Worker], fits: impl Fn(usize) -> bool) -> usize {
+        let weight = |index: usize| candidates[index].weight as usize;
+        let fitting = || (0..candidates.len()).filter(|index| fits(*index));
+        let mut drawn = self.random.below(fitting().map(weight).sum());
+        let mut chosen = 0;
+        for index in fitting() {
+            chosen = index;
+            match drawn.checked_sub(weight(index)) {
+                Some(rest) => drawn = rest,
+                None => break,
+            }
+        }
+        chosen
     }
 
     /// The first candidate whose name comes after the last choice's, so that workers that come and
@@ -47,7 +103,7 @@ impl Chooser {
     }
 
     fn least(&mut self, stage: Stage, candidates: &[&Worker]) -> (usize, String) {
-        let load = |w: &Worker| match stage {
+        let own = |w: &Worker| match stage {
             Stage::Prefill => w.queued_tokens(),
             // Parts of 2^20 in use, so that workers of different sizes compare.
             Stage::Decode => {
@@ -55,11 +111,9 @@ impl Chooser {
                 (total - u64::from(w.free_pages()).min(total)) * (1 << 20) / total
             }
         };
+        let load = |w: &Worker| own(w).saturating_mul(100) / u64::from(w.weight);
         let least = candidates.iter().map(|w| load(w)).min().unwrap_or(0);
-        let equals: Vec<usize> = (0..candidates.len())
-            .filter(|i| load(candidates[*i]) == least)
-            .collect();
-        let index = equals[self.random.below(equals.len())];
+        let index = self.any(candidates, |index| load(candidates[index]) == least);
         let chosen = candidates[index];
         let figures = match stage {
             Stage::Prefill => format!(" ({} prompt tokens waiting)", chosen.queued_tokens()),
@@ -78,7 +132,7 @@ impl Chooser {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tandem_core::fleet::{WorkerFacts, WorkerLoad};
+    use tandem_core::fleet::{Standing, WorkerFacts, WorkerLoad};
     use tandem_core::geometry::{KvDtype, KvGeometry, KvKind, KvOrder};
     use tandem_core::layout::WorkerLayout;
     use tandem_core::{Incarnation, WorkerRole};
@@ -114,6 +168,8 @@ mod tests {
             picked_pages: 0,
             picked_tokens: 0,
             full: false,
+            standing: Standing::default(),
+            weight: 100,
         }
     }
 
@@ -168,6 +224,24 @@ mod tests {
                 assert!(first.iter().filter(|n| *n == name).count() > 5, "{name}");
             }
         }
+    }
+
+    #[test]
+    fn every_rule_gives_a_worker_work_by_its_weight() {
+        let mut all = [worker("a", 10, 10, 0), worker("b", 10, 10, 0)];
+        all[1].weight = 50;
+        for rule in [Rule::RoundRobin, Rule::Random, Rule::LeastLoaded] {
+            let names = names(&mut Chooser::new(rule, 7), Stage::Decode, &all, 300);
+            let share = names.iter().filter(|name| *name == "b").count();
+            assert!((80..=120).contains(&share), "{}: {share}", rule.as_str());
+        }
+        let mut all = [worker("a", 6, 10, 0), worker("b", 5, 10, 0)];
+        all[1].weight = 200;
+        let mut chooser = Chooser::new(Rule::LeastLoaded, 0);
+        assert_eq!(names(&mut chooser, Stage::Decode, &all, 1), ["b"]);
+        let mut chooser = Chooser::new(Rule::RoundRobin, 0);
+        let turns = names(&mut chooser, Stage::Decode, &all, 6);
+        assert_eq!(turns, ["a", "b", "b", "a", "b", "b"]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tandem_config::WorkerConfig;
 use tandem_core::WorkerRole;
-use tandem_wire::task;
+use tandem_wire::{follow_identity, task};
 use tokio::sync::oneshot;
 
 use crate::decode::DecodeTask;
@@ -74,6 +74,8 @@ pub async fn run(
             task::spawn("decode", task.run(engine_events, fabric_events, stopped))
         }
     };
+    let identity = &config.identity;
+    let _renewals = follow_identity(&endpoint, &identity.directory, &identity.name);
     let serving = task::spawn("serve", serve::run(endpoint.clone(), services));
     let told = facts.started(endpoint.address());
     tracing::info!(id = %told.id, role = %told.role, address = %told.address,

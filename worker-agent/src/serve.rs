@@ -82,7 +82,9 @@ async fn stream(connection: &Connection, services: &Services, mut channel: Chann
         Err(_) => return tracing::debug!("a stream without a first message"),
     };
     match open.kind {
-        Some(Kind::Control(hello)) => control(services, hello, channel).await,
+        Some(Kind::Control(hello)) if connection.is_gateway() => {
+            control(services, hello, channel).await
+        }
         Some(Kind::Generate(generate)) if connection.is_gateway() => match &services.decode {
             Some(task) => {
                 decode::generate::serve(&services.facts, task.clone(), generate, channel).await;
@@ -96,8 +98,8 @@ async fn stream(connection: &Connection, services: &Services, mut channel: Chann
             }
             None => channel.send.reset(),
         },
-        Some(Kind::Generate(_)) => {
-            tracing::warn!(peer = %connection.peer_address(), "a stranger asked for an answer");
+        Some(Kind::Generate(_) | Kind::Control(_)) => {
+            tracing::warn!(peer = %connection.peer_address(), "no gateway, and asks for what gateways do");
             channel.send.reset();
         }
         None => channel.send.reset(),

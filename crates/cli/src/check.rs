@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use tandem_config::{
-    Config, ControlConfig, FabricConfig, GatewayConfig, IdentityConfig, KvBudget, LogFormat,
-    WorkerConfig, format_bytes,
+    AdminConfig, AuthConfig, Config, ControlConfig, FabricConfig, GatewayConfig, IdentityConfig,
+    KvBudget, LogFormat, WorkerConfig, format_bytes,
 };
 
 use crate::console::say;
@@ -26,6 +26,11 @@ pub(crate) fn run(path: &Path) -> Result<(), Failure> {
         Summary(&config)
     ));
     Ok(())
+}
+
+/// A configuration with all its defaults, as TOML.
+pub(crate) fn describe(config: &Config) -> String {
+    Summary(config).to_string()
 }
 
 /// What a worker would refuse at its start, whatever machine it is on.
@@ -58,6 +63,10 @@ impl Display for Summary<'_> {
         } = self.0;
         if let Some(gateway) = gateway {
             f.write_str(&gateway_table(gateway))?;
+            f.write_str(&auth_table(&gateway.auth))?;
+            if let Some(admin) = &gateway.admin {
+                f.write_str(&admin_table(admin))?;
+            }
         }
         if let Some(worker) = worker {
             f.write_str(&worker_table(worker))?;
@@ -161,6 +170,50 @@ fn gateway_table(gateway: &GatewayConfig) -> String {
         )
         .raw("max_choices", gateway.max_choices)
         .millis("drain_timeout_ms", gateway.drain_timeout)
+        .millis("drain_pause_ms", gateway.drain_pause)
+        .done()
+}
+
+fn auth_table(auth: &AuthConfig) -> String {
+    let required = match auth {
+        AuthConfig::Unsaid => {
+            return "\n# [auth]: (none; whoever reaches the gateway may use it)\n".to_owned();
+        }
+        AuthConfig::Open => return Table::new("auth").text("mode", "open").done(),
+        AuthConfig::Keys(required) => required,
+    };
+    let keys = required.keys.as_ref().map(|p| quoted(p.display()));
+    let table = Table::new("auth")
+        .text("mode", "keys")
+        .unless_absent("keys", keys, "tokens only")
+        .raw("open_metrics", required.open_metrics);
+    let Some(jwt) = &required.jwt else {
+        return table
+            .unless_absent("jwks", None::<&str>, "no tokens")
+            .done();
+    };
+    let algorithms: toml::Value = jwt
+        .algorithms
+        .iter()
+        .map(|algorithm| quoted(algorithm.as_str()))
+        .collect::<Vec<_>>()
+        .into();
+    table
+        .text("jwks", jwt.jwks.display())
+        .text("jwt_issuer", &jwt.issuer)
+        .text("jwt_audience", &jwt.audience)
+        .text("jwt_tenant_claim", &jwt.tenant_claim)
+        .raw("jwt_algorithms", algorithms)
+        .done()
+}
+
+fn admin_table(admin: &AdminConfig) -> String {
+    let hash = |hash: &tandem_config::Sha256| quoted(format!("sha256:{hash}"));
+    let hashes: toml::Value = admin.key_hashes.iter().map(hash).collect::<Vec<_>>().into();
+    let hashes = Some(hashes).filter(|_| !admin.key_hashes.is_empty());
+    Table::new("admin")
+        .text("listen", admin.listen)
+        .unless_absent("key_hash", hashes, "whoever reaches it may use it")
         .done()
 }
 
@@ -296,7 +349,9 @@ mod tests {
     #[test]
     fn a_summary_is_a_file_that_comes_to_the_same() {
         let text = "[gateway]\ntokenizer = \"t\"\nworkers = [\"127.0.0.1:1\"]\n\
-                    default_max_tokens = 5\n[policy]\nseed = 3\n[policy.decode]\n\
+                    default_max_tokens = 5\ndrain_pause_ms = 9\n\
+                    [auth]\nkeys = \"k.toml\"\njwks = \"j.json\"\njwt_issuer = \"i\"\n\
+                    jwt_audience = \"a\"\n[admin]\nlisten = \"127.0.0.1:1\"\n[policy]\nseed = 3\n[policy.decode]\n\
                     choose = \"random\"\n[admission]\nretries = 1\ndefault_class = \"a\"\n\
                     [admission.class.a]\nttft_ms = 9\n[admission.class.b]\npriority = 2\n\
                     [admission.tenant.t]\nweight = 2\n[admission.any_tenant]\nconcurrency = 3\n[control]\nkeep_alive_ms = 100\n\

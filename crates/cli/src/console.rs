@@ -1,11 +1,21 @@
 //! What the one at the terminal sees. A closed pipe (`tandem status | head`) is no failure.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 /// A line, or several, on standard output.
 pub(crate) fn say(text: &str) {
+    let _ = try_say(text);
+}
+
+/// The same; `false` where nobody reads any more.
+pub(crate) fn try_say(text: &str) -> bool {
     let mut out = io::stdout().lock();
-    let _ = writeln!(out, "{text}").and_then(|()| out.flush());
+    writeln!(out, "{text}").and_then(|()| out.flush()).is_ok()
+}
+
+/// Whether standard output is a terminal.
+pub(crate) fn is_terminal() -> bool {
+    io::stdout().is_terminal()
 }
 
 /// One line on standard error that names this program.

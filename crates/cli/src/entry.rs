@@ -1,6 +1,7 @@
 //! Where the processes' own crates are entered; nothing else here calls them.
 
 use tandem_config::{GatewayConfig, WorkerConfig};
+use tandem_gateway::{Gateway, Origin};
 use tandem_worker_agent::StartError;
 
 use crate::failure::Failure;
@@ -8,21 +9,27 @@ use crate::serve::Shutdown;
 use crate::started::Started;
 use crate::supervisor;
 
-/// A gateway, until `shutdown` resolves.
-pub(crate) async fn gateway(config: GatewayConfig, shutdown: Shutdown) -> Result<(), Failure> {
-    let started = |address| {
+/// A gateway that follows the file it came from, until `shutdown` resolves.
+pub(crate) async fn gateway(
+    config: GatewayConfig,
+    origin: Origin,
+    shutdown: Shutdown,
+) -> Result<(), Failure> {
+    let started = |started: tandem_gateway::Started| {
         let name = || "gateway".to_owned();
         let started = Started {
             id: name(),
             role: name(),
-            address,
+            address: started.address,
+            admin: started.admin,
             provider: None,
             pages: None,
             model: None,
         };
         started.announce();
     };
-    let run = tandem_gateway::run(config, resolved(shutdown), started);
+    let gateway = Gateway::new(config).following(origin);
+    let run = gateway.run(resolved(shutdown), started);
     run.await.map_err(|error| match error {
         tandem_gateway::StartError::Internal(_) => Failure::fault(error),
         _ => Failure::mendable(error),
@@ -36,6 +43,7 @@ pub(crate) async fn worker(config: WorkerConfig, shutdown: Shutdown) -> Result<(
             id: started.id.to_string(),
             role: started.role.to_string(),
             address: started.address,
+            admin: None,
             provider: started.provider,
             pages: Some(started.pages),
             model: Some(started.model),

@@ -1,6 +1,6 @@
 //! How a command ends when it does not end well.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::process::ExitCode;
 
 use tandem_config::ConfigError;
@@ -39,6 +39,12 @@ impl Failure {
             console::complain(line);
         }
         ExitCode::from(self.code)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.lines.join("\n"))
     }
 }
 

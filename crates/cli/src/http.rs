@@ -1,4 +1,4 @@
-//! One GET request to a gateway, in HTTP/1.0: the answer ends where the connection does.
+//! One request to a gateway, in HTTP/1.0: the answer ends where the connection does.
 
 use std::time::Duration;
 
@@ -37,19 +37,64 @@ pub(crate) fn authority(url: &str) -> Result<String, String> {
     })
 }
 
+/// What is asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask<'a> {
+    pub(crate) method: &'static str,
+    pub(crate) path: &'a str,
+    /// Shown as a bearer's.
+    pub(crate) key: Option<&'a str>,
+    /// JSON, or nothing.
+    pub(crate) body: &'a str,
+}
+
+impl<'a> Ask<'a> {
+    /// For what is at `path`.
+    pub(crate) const fn get(path: &'a str) -> Self {
+        Self {
+            method: "GET",
+            path,
+            key: None,
+            body: "",
+        }
+    }
+
+    /// With a key, where there is one.
+    pub(crate) const fn with_key(self, key: Option<&'a str>) -> Self {
+        Self { key, ..self }
+    }
+}
+
 /// Asks for `path`; the error says what failed, without the address.
 pub(crate) async fn get(authority: &str, path: &str) -> Result<Answer, String> {
-    match timeout(PATIENCE, exchange(authority, path)).await {
+    ask(authority, Ask::get(path)).await
+}
+
+/// Asks; the error says what failed, without the address.
+pub(crate) async fn ask(authority: &str, ask: Ask<'_>) -> Result<Answer, String> {
+    match timeout(PATIENCE, exchange(authority, ask)).await {
         Ok(Ok(bytes)) => parse(&bytes).ok_or_else(|| "the answer is no HTTP".to_owned()),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
     }
 }
 
-async fn exchange(authority: &str, path: &str) -> std::io::Result<Vec<u8>> {
+async fn exchange(authority: &str, ask: Ask<'_>) -> std::io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(authority).await?;
     stream.set_nodelay(true)?;
-    let request = format!("GET {path} HTTP/1.0\r\nHost: {authority}\r\n\r\n");
+    let Ask {
+        method,
+        path,
+        key,
+        body,
+    } = ask;
+    let key = key.map_or_else(String::new, |key| {
+        format!("Authorization: Bearer {key}\r\n")
+    });
+    let length = body.len();
+    let request = format!(
+        "{method} {path} HTTP/1.0\r\nHost: {authority}\r\n{key}Content-Length: {length}\r\n\r\n{body}"
+    );
     stream.write_all(request.as_bytes()).await?;
     let mut bytes = Vec::new();
     stream
@@ -57,6 +102,31 @@ async fn exchange(authority: &str, path: &str) -> std::io::Result<Vec<u8>> {
         .read_to_end(&mut bytes)
         .await?;
     Ok(bytes)
+}
+
+/// A key that a command shows: as given, or else from the environment, where no list of processes shows it.
+pub(crate) fn key(given: Option<&str>, variable: &str) -> Result<Option<String>, String> {
+    let key = given
+        .map(str::to_owned)
+        .or_else(|| std::env::var(variable).ok());
+    let key = key.filter(|key| !key.is_empty());
+    match &key {
+        Some(key) if !key.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            Err("the key holds a blank or a character that no key has".to_owned())
+        }
+        _ => Ok(key),
+    }
+}
+
+/// Turns what is no letter or digit into an escape, for a part of a path.
+pub(crate) fn escaped(part: &str) -> String {
+    let escape = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
+            char::from(byte).to_string()
+        }
+        byte => format!("%{byte:02X}"),
+    };
+    part.bytes().map(escape).collect()
 }
 
 fn parse(bytes: &[u8]) -> Option<Answer> {
@@ -94,6 +164,14 @@ mod tests {
         ] {
             assert!(authority(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_key_that_would_break_the_request_is_refused() {
+        assert_eq!(key(Some("k"), "NO_SUCH"), Ok(Some("k".to_owned())));
+        assert_eq!(key(Some(""), "NO_SUCH"), Ok(None));
+        assert!(key(Some("k\r\nHost: x"), "NO_SUCH").is_err());
+        assert_eq!(escaped("a/b c?\u{e9}"), "a%2Fb%20c%3F%C3%A9");
     }
 
     #[test]

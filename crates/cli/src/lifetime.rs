@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::failure::Failure;
 
@@ -33,27 +33,52 @@ pub(crate) fn die_with_parent() -> Result<(), Failure> {
     }
 }
 
-/// The signals that ask for an end: SIGINT, SIGTERM and SIGHUP.
-pub(crate) struct StopSignals([SignalStream; 3]);
+/// The signals that ask for an end: SIGINT and SIGTERM, and SIGHUP where it asks for nothing else.
+pub(crate) struct StopSignals {
+    interrupt: SignalStream,
+    terminate: SignalStream,
+    hangup: Option<SignalStream>,
+}
+
+fn listen(kind: SignalKind) -> Result<SignalStream, Failure> {
+    signal(kind).map_err(|e| Failure::fault(format!("signals: {e}")))
+}
 
 impl StopSignals {
     /// From now on they no longer end the process by themselves. Needs a tokio runtime.
     pub(crate) fn listen() -> Result<Self, Failure> {
-        let listen = |kind| signal(kind).map_err(|e| Failure::fault(format!("signals: {e}")));
-        Ok(Self([
-            listen(SignalKind::interrupt())?,
-            listen(SignalKind::terminate())?,
-            listen(SignalKind::hangup())?,
-        ]))
+        Ok(Self {
+            hangup: Some(listen(SignalKind::hangup())?),
+            ..Self::listen_but_for_hangups()?
+        })
+    }
+
+    /// The same without SIGHUP.
+    pub(crate) fn listen_but_for_hangups() -> Result<Self, Failure> {
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            hangup: None,
+        })
     }
 
     /// Waits for the next one.
     pub(crate) async fn next(&mut self) {
-        let [interrupt, terminate, hangup] = &mut self.0;
+        let Self {
+            interrupt,
+            terminate,
+            hangup,
+        } = self;
+        let hangup = async {
+            match hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
+            _ = hangup => {}
         }
     }
 
@@ -62,6 +87,17 @@ impl StopSignals {
         self.next().await;
         process::exit(130);
     }
+}
+
+/// Hands each SIGHUP on, from now on. Several at once are one.
+pub(crate) fn hand_on_hangups(to: mpsc::Sender<()>) -> Result<impl Future<Output = ()>, Failure> {
+    let mut hangups = listen(SignalKind::hangup())?;
+    Ok(async move {
+        while hangups.recv().await.is_some() {
+            // Where one waits already, it stands for this one too.
+            let _ = to.try_send(());
+        }
+    })
 }
 
 /// Resolves when the terminal on standard input is gone; never where there was none. The kernel

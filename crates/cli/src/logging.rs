@@ -1,21 +1,47 @@
 //! A process's log, on standard error.
 
 use std::io;
+use std::sync::OnceLock;
 
 use tandem_config::{LogConfig, LogFormat, LogLevel};
 use tracing_subscriber::EnvFilter;
 
+/// Exchanges the filter of the log that was started.
+static CHANGE: OnceLock<Box<dyn Fn(EnvFilter) + Send + Sync>> = OnceLock::new();
+
 /// Starts it. `RUST_LOG`, where it is set, decides what is logged instead of the configuration.
 pub(crate) fn start(config: LogConfig) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(own(config)));
+    let given = EnvFilter::try_from_default_env().ok();
+    let is_given = given.is_some();
+    let filter = given.unwrap_or_else(|| EnvFilter::new(own(config)));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr);
     // A second start fails, and the first goes on.
-    let _ = match config.format {
-        LogFormat::Text => builder.with_ansi(false).try_init(),
-        LogFormat::Json => builder.json().try_init(),
+    let change: Box<dyn Fn(EnvFilter) + Send + Sync> = match config.format {
+        LogFormat::Text => {
+            let builder = builder.with_ansi(false).with_filter_reloading();
+            let handle = builder.reload_handle();
+            let _ = builder.try_init();
+            Box::new(move |filter| drop(handle.reload(filter)))
+        }
+        LogFormat::Json => {
+            let builder = builder.json().with_filter_reloading();
+            let handle = builder.reload_handle();
+            let _ = builder.try_init();
+            Box::new(move |filter| drop(handle.reload(filter)))
+        }
     };
+    if !is_given {
+        let _ = CHANGE.set(change);
+    }
+}
+
+/// Logs at another level from now on, unless `RUST_LOG` decides.
+pub(crate) fn change(config: LogConfig) {
+    if let Some(change) = CHANGE.get() {
+        change(EnvFilter::new(own(config)));
+    }
 }
 
 /// Libraries speak up about trouble only, unless everything is wanted.

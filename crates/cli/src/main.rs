@@ -4,14 +4,17 @@
 
 #![forbid(unsafe_code)]
 
+mod admin;
 mod check;
 mod console;
 mod entry;
 mod fabric;
 mod failure;
 mod http;
+mod keys;
 mod lifetime;
 mod logging;
+mod pki;
 mod serve;
 mod started;
 mod status;
@@ -48,6 +51,12 @@ enum Command {
     Check(ConfigArgs),
     /// Show a running gateway's workers.
     Status(status::StatusArgs),
+    /// See and change what a running gateway does.
+    Admin(admin::AdminArgs),
+    /// Make API keys, and show which a file holds.
+    Keys(keys::KeysArgs),
+    /// Make, renew and show certificates of gateways and workers.
+    Pki(pki::PkiArgs),
     /// Show which NICs and cores belong to which device of this machine.
     Topology(topology::TopologyArgs),
     /// Show what libfabric offers on this machine, or measure it.
@@ -71,6 +80,9 @@ fn main() -> ExitCode {
         Command::Engine(args) => serve::engine(&args.config),
         Command::Check(args) => check::run(&args.config),
         Command::Status(args) => status::run(&args),
+        Command::Admin(args) => admin::run(&args),
+        Command::Keys(args) => keys::run(args),
+        Command::Pki(args) => pki::run(&args),
         Command::Topology(args) => topology::run(&args),
         Command::Fabric(args) => fabric::run(args),
         Command::Loadtest => Err(Failure::mendable(

@@ -18,6 +18,9 @@ pub(crate) struct Started {
     pub(crate) role: String,
     /// Where it listens: HTTP for a gateway, QUIC for a worker.
     pub(crate) address: SocketAddr,
+    /// Where a gateway's operators connect.
+    #[serde(default)]
+    pub(crate) admin: Option<SocketAddr>,
     /// A worker's fabric provider.
     pub(crate) provider: Option<String>,
     /// KV pages that a worker has.
@@ -51,6 +54,7 @@ mod tests {
             id: "decode-0".to_owned(),
             role: "decode".to_owned(),
             address: "127.0.0.1:7101".parse().unwrap(),
+            admin: None,
             provider: Some("tcp".to_owned()),
             pages: Some(728),
             model: None,

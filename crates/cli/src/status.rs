@@ -1,11 +1,13 @@
 //! `tandem status`: a running gateway's view of its workers.
 
+use std::time::Duration;
+
 use clap::Args;
 use serde::Deserialize;
 
-use crate::console::{say, table};
+use crate::console::{is_terminal, say, table, try_say};
 use crate::failure::Failure;
-use crate::http;
+use crate::http::{self, Ask};
 
 /// Command line of `tandem status`.
 #[derive(Args)]
@@ -13,7 +15,21 @@ pub(crate) struct StatusArgs {
     /// The gateway.
     #[arg(long, default_value = "http://127.0.0.1:8080")]
     url: String,
+    /// An API key, where the gateway asks for one [default: $TANDEM_API_KEY]
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// All that the gateway says, as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Again every second: in place on a terminal, one after the other elsewhere.
+    #[arg(long)]
+    watch: bool,
 }
+
+/// Between two looks with `--watch`.
+const EVERY: Duration = Duration::from_secs(1);
+/// To the terminal's upper left corner, and nothing below it.
+const CLEAR: &str = "\u{1b}[H\u{1b}[J";
 
 /// What a gateway serves at `/tandem/status`, as far as it is shown.
 #[derive(Debug, Default, Deserialize)]
@@ -44,6 +60,7 @@ pub(crate) struct Worker {
     pub(crate) pages: Option<Pages>,
     pub(crate) queued: Option<u64>,
     pub(crate) running: Option<u64>,
+    pub(crate) weight: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -56,24 +73,54 @@ pub(crate) struct Pages {
 /// Asks, and prints a table.
 pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     let authority = http::authority(&args.url).map_err(Failure::mendable)?;
+    let key = http::key(args.key.as_deref(), "TANDEM_API_KEY").map_err(Failure::mendable)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::fault(format!("cannot start: {error}")))?;
-    let status = runtime
-        .block_on(fetch(&authority))
-        .map_err(|reason| Failure::fault(format!("no gateway at {}: {reason}", args.url)))?;
-    say(&show(&status));
-    Ok(())
+    let look = || runtime.block_on(look(args, &authority, key.as_deref()));
+    if !args.watch {
+        say(&look()?);
+        return Ok(());
+    }
+    // Whoever watches waits for a gateway that is away to be back.
+    loop {
+        let seen = look().unwrap_or_else(|failure| failure.to_string());
+        let clear = if is_terminal() { CLEAR } else { "" };
+        if !try_say(&format!("{clear}{seen}")) {
+            return Ok(());
+        }
+        std::thread::sleep(EVERY);
+    }
+}
+
+async fn look(args: &StatusArgs, authority: &str, key: Option<&str>) -> Result<String, Failure> {
+    let fault = |reason| Failure::fault(format!("no gateway at {}: {reason}", args.url));
+    let body = body(authority, key).await.map_err(fault)?;
+    if args.json {
+        return Ok(body);
+    }
+    Ok(show(&read(&body).map_err(fault)?))
 }
 
 /// The gateway's status; the error says what failed, without the address.
 pub(crate) async fn fetch(authority: &str) -> Result<Status, String> {
-    let answer = http::get(authority, "/tandem/status").await?;
-    if answer.code != 200 {
-        return Err(format!("/tandem/status answers {}", answer.code));
+    read(&body(authority, None).await?)
+}
+
+async fn body(authority: &str, key: Option<&str>) -> Result<String, String> {
+    let answer = http::ask(authority, Ask::get("/tandem/status").with_key(key)).await?;
+    match answer.code {
+        200 => Ok(answer.body),
+        401 => {
+            Err("it asks for a key: give --key, or TANDEM_API_KEY in the environment".to_owned())
+        }
+        code => Err(format!("/tandem/status answers {code}")),
     }
-    serde_json::from_str(&answer.body).map_err(|error| format!("/tandem/status: {error}"))
+}
+
+fn read(body: &str) -> Result<Status, String> {
+    serde_json::from_str(body).map_err(|error| format!("/tandem/status: {error}"))
 }
 
 fn show(status: &Status) -> String {
@@ -88,6 +135,7 @@ fn show(status: &Status) -> String {
         "FREE/PAGES",
         "QUEUED",
         "RUNNING",
+        "WEIGHT",
         "MODEL",
     ];
     let rows: Vec<_> = status.workers.iter().map(row).collect();
@@ -97,7 +145,7 @@ fn show(status: &Status) -> String {
     )
 }
 
-fn row(worker: &Worker) -> [String; 9] {
+fn row(worker: &Worker) -> [String; 10] {
     let number = |n: Option<u64>| text(n.map(|n| n.to_string()));
     [
         text(worker.id.clone()),
@@ -113,6 +161,7 @@ fn row(worker: &Worker) -> [String; 9] {
         ),
         number(worker.queued),
         number(worker.running),
+        number(worker.weight),
         text(worker.model.clone()),
     ]
 }
@@ -143,7 +192,7 @@ mod tests {
             "workers": [
               {"id": "decode-0", "role": "decode", "address": "127.0.0.1:7101", "state": "ready",
                "incarnation": 17, "provider": "tcp", "software": true, "model": "m",
-               "pages": {"total": 728, "free": 700, "leased": 28}, "queued": 0, "running": 2},
+               "pages": {"total": 728, "free": 700, "leased": 28}, "queued": 0, "running": 2, "weight": 50},
               {"address": "127.0.0.1:7102", "state": "connecting", "id": null}]}"#;
         let shown = show(&serde_json::from_str(json).unwrap());
         let lines: Vec<_> = shown.lines().collect();

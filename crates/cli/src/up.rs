@@ -37,6 +37,10 @@ const READY_EVERY: Duration = Duration::from_millis(100);
 /// For the workers beyond the first pair to be known too.
 const COMPLETE_WITHIN: Duration = Duration::from_secs(5);
 
+/// Where clients and operators find a gateway that was told nothing else.
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
+
 /// Command line of `tandem up`.
 #[derive(Args)]
 pub(crate) struct UpArgs {
@@ -57,8 +61,18 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) model: Option<PathBuf>,
     /// Where the gateway serves HTTP.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    #[arg(long, value_name = "ADDR", default_value_t = LISTEN)]
     pub(crate) listen: SocketAddr,
+    /// Where operators connect [default: 127.0.0.1:8081 with the default of --listen, else any free
+    /// port of 127.0.0.1]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) admin_listen: Option<SocketAddr>,
+    /// The file of API keys that clients need (see `tandem keys`).
+    #[arg(long, value_name = "FILE", conflicts_with = "open")]
+    pub(crate) keys: Option<PathBuf>,
+    /// Clients need no key, though other machines reach --listen.
+    #[arg(long)]
+    pub(crate) open: bool,
     /// Certificates, configuration and logs.
     #[arg(long, value_name = "DIR", default_value = ".tandem")]
     pub(crate) state_dir: PathBuf,
@@ -79,6 +93,35 @@ pub(crate) struct UpArgs {
     pub(crate) threads: Option<u16>,
 }
 
+impl UpArgs {
+    fn admin_listen(&self) -> SocketAddr {
+        let any = SocketAddr::new(ADMIN_LISTEN.ip(), 0);
+        let default = if self.listen == LISTEN {
+            ADMIN_LISTEN
+        } else {
+            any
+        };
+        self.admin_listen.unwrap_or(default)
+    }
+
+    /// Other machines do not get in by an oversight.
+    fn refuse_unguarded(&self) -> Result<(), Failure> {
+        let admin = self.admin_listen();
+        if !admin.ip().is_loopback() {
+            return Err(Failure::mendable(format!(
+                "--admin-listen {admin}: other machines reach it; want an address of the loopback"
+            )));
+        }
+        if self.listen.ip().is_loopback() || self.keys.is_some() || self.open {
+            return Ok(());
+        }
+        Err(Failure::mendable(format!(
+            "--listen {}: other machines reach it; want --keys FILE (see `tandem keys new`), or --open",
+            self.listen
+        )))
+    }
+}
+
 fn size(text: &str) -> Result<u64, String> {
     // As the configuration has it, but named as the command line does.
     parse_bytes(text)
@@ -97,9 +140,11 @@ pub(crate) fn run(args: &UpArgs) -> Result<(), Failure> {
 
 async fn up(args: &UpArgs) -> Result<(), Failure> {
     let mut signals = StopSignals::listen()?;
+    args.refuse_unguarded()?;
     let model = model::find(args.model.as_deref())?;
     let state = StateFolder::open(&args.state_dir)?;
-    refuse_used_port(args.listen)?;
+    refuse_used_port(args.listen, "--listen")?;
+    refuse_used_port(args.admin_listen(), "--admin-listen")?;
     let plan = Plan::new(args, &model, &state)?;
     let mut fleet = Fleet::new(&state);
     let workers = match plan.workers().count() {
@@ -148,17 +193,20 @@ async fn serve(plan: &Plan, state: &StateFolder, fleet: &mut Fleet) -> Result<()
         .map_or(plan.listen(), |gateway| gateway.started.address);
     let authority = reachable(address).to_string();
     ready(&authority, state).await?;
-    let status = complete_status(&authority, workers.len()).await;
-    say(&welcome(&workers, &status, &authority));
+    // Operators are asked for no key here, clients may be.
+    let admin = gateway.first().and_then(|gateway| gateway.started.admin);
+    let admin = admin.map_or_else(|| authority.clone(), |admin| admin.to_string());
+    let status = complete_status(&admin, workers.len()).await;
+    say(&welcome(&workers, &status, &authority, &admin));
     supervisor::ready();
     std::future::pending().await
 }
 
-fn refuse_used_port(listen: SocketAddr) -> Result<(), Failure> {
+fn refuse_used_port(listen: SocketAddr, flag: &str) -> Result<(), Failure> {
     match TcpListener::bind(listen) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(Failure::mendable(format!(
-            "{listen} is in use: stop what listens there, or choose another with --listen"
+            "{listen} is in use: stop what listens there, or choose another with {flag}"
         ))),
         Err(error) => Err(Failure::mendable(format!(
             "cannot listen on {listen}: {error}"
@@ -210,7 +258,7 @@ async fn complete_status(authority: &str, workers: usize) -> Status {
     }
 }
 
-fn welcome(workers: &[Running], status: &Status, authority: &str) -> String {
+fn welcome(workers: &[Running], status: &Status, authority: &str, admin: &str) -> String {
     let rows: Vec<_> = workers.iter().map(|worker| row(worker, status)).collect();
     let head = [
         "WORKER", "ROLE", "PID", "ADDRESS", "PROVIDER", "PAGES", "MODEL",
@@ -219,7 +267,7 @@ fn welcome(workers: &[Running], status: &Status, authority: &str) -> String {
     let messages = format!(r#"[{{"role": "user", "content": "{QUESTION}"}}]"#);
     let question = format!(r#"{{"model": {model}, "temperature": 0, "messages": {messages}}}"#);
     format!(
-        "{}\nready http://{authority}\n\ncurl http://{authority}/v1/chat/completions \
+        "{}\nready http://{authority}\nadmin http://{admin}\n\ncurl http://{authority}/v1/chat/completions \
          -H 'Content-Type: application/json' -d '{question}'\n",
         table(head, &rows)
     )

@@ -7,7 +7,9 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use crate::section::{PATH, SOCKET, Section, socket, text};
-use crate::{AdmissionSettings, ControlConfig, IdentityConfig, PolicySettings};
+use crate::{
+    AdminConfig, AdmissionSettings, AuthConfig, ControlConfig, IdentityConfig, PolicySettings,
+};
 
 /// A gateway, with all that it needs of the other tables.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +40,13 @@ pub struct GatewayConfig {
     pub max_choices: usize,
     /// Time for open requests to end after the gateway was told to stop. Default 5 s.
     pub drain_timeout: Duration,
+    /// After it was told to stop a gateway first says on `/ready` that it is not, and serves on for so
+    /// long: load balancers shall notice. Default 0: none is asked.
+    pub drain_pause: Duration,
+    /// `[auth]`: who may use it.
+    pub auth: AuthConfig,
+    /// `[admin]`: the listener for operators; `None`, the default: there is none.
+    pub admin: Option<AdminConfig>,
     /// `[policy]`: which workers serve a request.
     pub policy: PolicySettings,
     /// `[admission]`: who waits and who is turned away, with `queue_limit` as the bound of all.
@@ -48,8 +57,17 @@ pub struct GatewayConfig {
     pub control: ControlConfig,
 }
 
-pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<GatewayConfig> {
+pub(crate) fn read(section: &mut Section<'_, '_>, auth: &AuthConfig) -> Option<GatewayConfig> {
+    let listen_line = section.line_of("listen");
     let listen = section.read("listen", SOCKET, socket);
+    let outside = listen.filter(|listen| !listen.ip().is_loopback());
+    if let (Some(listen), AuthConfig::Unsaid) = (outside, auth) {
+        let message = format!(
+            "listen: other machines reach {listen}, and without [auth] all of them may use it: want \
+             [auth] with keys = \"keys.toml\" (see `tandem keys new`), or with mode = \"open\""
+        );
+        section.refuse(listen_line, &message);
+    }
     let tokenizer = section.need("tokenizer", PATH, |value| text(value).map(PathBuf::from));
     let line = section.line_of("workers");
     let workers = section.need(
@@ -69,6 +87,7 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<GatewayConfig> {
     let default_max_tokens = section.number("default_max_tokens", 1..=16_777_216);
     let max_choices = section.number("max_choices", 1..=1024);
     let drain_timeout = section.millis("drain_timeout_ms", 1..=600_000, 5_000);
+    let drain_pause = section.millis("drain_pause_ms", 0..=600_000, 0);
     Some(GatewayConfig {
         listen: listen.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))),
         tokenizer: section.in_folder(tokenizer?),
@@ -82,6 +101,9 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<GatewayConfig> {
         default_max_tokens: default_max_tokens.or(Some(2048)),
         max_choices: max_choices.unwrap_or(32),
         drain_timeout,
+        drain_pause,
+        auth: AuthConfig::default(),
+        admin: None,
         policy: PolicySettings::default(),
         admission: AdmissionSettings::one_class(queue_limit.unwrap_or(1024)),
         identity: IdentityConfig::default(),

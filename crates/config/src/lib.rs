@@ -8,12 +8,17 @@
 
 #![forbid(unsafe_code)]
 
+mod admin;
 mod admission;
+mod api_key;
+mod auth;
+mod changes;
 mod control;
 mod error;
 mod fabric;
 mod gateway;
 mod identity;
+mod keys;
 mod log;
 mod policy;
 mod section;
@@ -23,18 +28,24 @@ mod worker;
 
 use std::path::Path;
 
+pub use admin::AdminConfig;
+pub use api_key::ApiKey;
+pub use auth::{AuthConfig, JwtAlgorithm, JwtConfig, Required};
+pub use changes::changed_keys;
 pub use control::ControlConfig;
 pub use error::{ConfigError, Problem, Problems, Unreadable};
 pub use fabric::FabricConfig;
 pub use gateway::GatewayConfig;
 pub use identity::IdentityConfig;
+pub use keys::{KeyEntry, KeyFile};
 pub use log::{LogConfig, LogFormat, LogLevel};
+pub use section::is_name;
 pub use size::{format_bytes, parse_bytes};
-pub use tandem_core::admission::AdmissionSettings;
+pub use tandem_core::admission::{AdmissionSettings, Limits};
 pub use tandem_policies::PolicySettings;
 pub use worker::{InvalidSha256, KvBudget, Sha256, WorkerConfig};
 
-use section::Document;
+use section::{Document, SECTIONS};
 use tandem_topology::DeviceMap;
 
 /// What one file says, checked and with all defaults filled in.
@@ -66,7 +77,7 @@ impl Config {
 
     /// Resolves the text of a file that stands, or would stand, at `path`.
     pub fn parse(text: &str, path: &Path) -> Result<Self, Problems> {
-        let mut document = Document::parse(text, path)?;
+        let mut document = Document::parse(text, path, SECTIONS)?;
         let identity = document.section("identity", identity::read);
         let control = document.section("control", control::read);
         let fabric = document.section("fabric", fabric::read);
@@ -78,7 +89,9 @@ impl Config {
         let topology = topology::read(&mut document, text);
         let has_gateway = document.has("gateway");
         let has_worker = document.has("worker");
-        let gateway = document.section("gateway", gateway::read);
+        let auth = document.section("auth", auth::read);
+        let admin = document.section("admin", admin::read);
+        let gateway = document.section("gateway", |section| gateway::read(section, &auth));
         let worker = document.section("worker", worker::read);
         let preset = has_topology || has_admission || policy.is_some();
         if !has_gateway && !has_worker && !preset {
@@ -95,6 +108,8 @@ impl Config {
             None => admission,
         };
         let gateway = gateway.map(|gateway| GatewayConfig {
+            auth,
+            admin,
             policy: policy.clone().unwrap_or_default(),
             admission: admission.clone(),
             identity: identity.clone().resolve("gateway"),

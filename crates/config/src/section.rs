@@ -14,8 +14,10 @@ use crate::error::{Problem, Problems, unknown};
 use crate::size::{format_bytes, parse_bytes};
 
 /// Every table of the schema, in the order in which a file has them.
-const SECTIONS: [&str; 9] = [
+pub(crate) const SECTIONS: &[&str] = &[
     "gateway",
+    "auth",
+    "admin",
     "admission",
     "policy",
     "worker",
@@ -42,8 +44,12 @@ pub(crate) struct Document<'a> {
 }
 
 impl<'a> Document<'a> {
-    /// Parses, and refuses text that is no TOML; unknown tables are noted.
-    pub(crate) fn parse(text: &'a str, path: &'a Path) -> Result<Self, Problems> {
+    /// Parses, and refuses text that is no TOML; tables other than `sections` are noted.
+    pub(crate) fn parse(
+        text: &'a str,
+        path: &'a Path,
+        sections: &[&'static str],
+    ) -> Result<Self, Problems> {
         let (table, errors) = DeTable::parse_recoverable(text);
         let mut document = Self {
             text,
@@ -61,7 +67,7 @@ impl<'a> Document<'a> {
         let strangers: Vec<_> = document
             .sections
             .iter()
-            .filter(|(name, _)| !SECTIONS.contains(&name.as_str()))
+            .filter(|(name, _)| !sections.contains(&name.as_str()))
             .map(|(name, entry)| (name.clone(), entry.span.clone(), entry.value.is_table()))
             .collect();
         for (name, span, is_table) in strangers {
@@ -70,7 +76,7 @@ impl<'a> Document<'a> {
             } else {
                 "key outside a table:"
             };
-            document.problem_at(Some(span), unknown(kind, &name, "", &SECTIONS));
+            document.problem_at(Some(span), unknown(kind, &name, "", sections));
         }
         Ok(document)
     }
@@ -114,6 +120,45 @@ impl<'a> Document<'a> {
         let read = read(&mut section);
         section.refuse_unknown();
         read
+    }
+
+    /// Reads each table of a list with `read`; one that is not there is read as if it were empty.
+    pub(crate) fn tables<T>(
+        &mut self,
+        name: &str,
+        shown: &'static str,
+        read: impl Fn(&mut Section<'_, 'a>) -> T,
+    ) -> Vec<T> {
+        let entries = match self.take(name) {
+            None => return Vec::new(),
+            Some(Located {
+                value: DeValue::Array(entries),
+                ..
+            }) => entries,
+            Some(Located { span, value, .. }) => {
+                let found = Shown(&value).to_string();
+                self.problem_at(Some(span), format!("want tables [{shown}], found {found}"));
+                return Vec::new();
+            }
+        };
+        let mut all = Vec::new();
+        for entry in entries {
+            let span = entry.span();
+            let DeValue::Table(table) = entry.into_inner() else {
+                self.problem_at(Some(span), format!("want tables [{shown}]"));
+                continue;
+            };
+            let mut section = Section {
+                name: shown.to_owned(),
+                line: Some(self.line_of(span.start)),
+                entries: self.locate(table),
+                known: Vec::new(),
+                document: self,
+            };
+            all.push(read(&mut section));
+            section.refuse_unknown();
+        }
+        all
     }
 
     /// Notes something that is wrong at these bytes of the text.
@@ -184,6 +229,23 @@ impl<'a> Section<'_, 'a> {
         if parsed.is_none() {
             let found = Shown(&entry.value).to_string();
             let message = format!("[{}] {key}: want {want}, found {found}", self.name);
+            self.document.problem(Some(entry.line), message);
+        }
+        parsed
+    }
+
+    /// Like [`Section::read`], for what may be a secret by mistake: what was found is not shown.
+    pub(crate) fn read_hidden<T>(
+        &mut self,
+        key: &'static str,
+        want: impl Display,
+        parse: impl FnOnce(&DeValue<'_>) -> Option<T>,
+    ) -> Option<T> {
+        self.known.push(key);
+        let entry = self.entries.remove(key)?;
+        let parsed = parse(&entry.value);
+        if parsed.is_none() {
+            let message = format!("[{}] {key}: want {want}, found something else", self.name);
             self.document.problem(Some(entry.line), message);
         }
         parsed
@@ -262,6 +324,11 @@ impl<'a> Section<'_, 'a> {
         self.document.problem(line.or(self.line), message);
     }
 
+    /// The line of the table; `None` where the file has none.
+    pub(crate) const fn line(&self) -> Option<usize> {
+        self.line
+    }
+
     /// The line of `key`, while it has not been read.
     pub(crate) fn line_of(&self, key: &str) -> Option<usize> {
         self.entries.get(key).map(|entry| entry.line)
@@ -303,6 +370,16 @@ impl<'a> Section<'_, 'a> {
                 other => integer(other),
             };
             bytes.filter(|bytes| range.contains(bytes))
+        })
+    }
+
+    /// A list of names, at least one.
+    pub(crate) fn names(&mut self, key: &'static str) -> Option<Vec<String>> {
+        let want = format!("a list of names, each of {NAME}");
+        self.read(key, want, |value| {
+            let names = value.as_array()?.iter();
+            let names: Option<Vec<_>> = names.map(|entry| name(entry.get_ref())).collect();
+            names.filter(|names| !names.is_empty())
         })
     }
 
@@ -360,6 +437,26 @@ pub(crate) fn socket(value: &DeValue<'_>) -> Option<SocketAddr> {
 /// Text that is not empty.
 pub(crate) fn text<'v>(value: &'v DeValue<'_>) -> Option<&'v str> {
     value.as_str().filter(|text| !text.trim().is_empty())
+}
+
+/// What a name looks like, for messages.
+pub(crate) const NAME: &str = "1 to 128 letters, digits or any of -_.:@/";
+
+/// A name that can stand in a log line and a metric's label.
+pub(crate) fn name(value: &DeValue<'_>) -> Option<String> {
+    value
+        .as_str()
+        .filter(|name| is_name(name))
+        .map(str::to_owned)
+}
+
+/// Whether `text` can be the name of a tenant, a class or a model.
+#[must_use]
+pub fn is_name(text: &str) -> bool {
+    (1..=128).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.:@/".contains(&byte))
 }
 
 /// A whole number that is not negative.

@@ -133,7 +133,7 @@ fn an_unknown_key_is_told_the_nearest_known_one_or_all_of_them() {
     );
     assert_complaint(
         &format!("listen = 1\n{GATEWAY}"),
-        "1: unknown key outside a table: `listen`; known: gateway, admission, policy, worker, fabric, \
+        "1: unknown key outside a table: `listen`; known: gateway, admission, auth, admin, policy, worker, fabric, \
          topology, identity, control, log",
     );
 }
@@ -161,7 +161,7 @@ fn a_wrong_type_is_told_what_is_wanted_and_what_is_there() {
         &format!("{GATEWAY}control = 1\n"),
         "4: unknown key `control` in [gateway]; known: listen, tokenizer, workers, \
          max_body_bytes, queue_limit, request_timeout_ms, header_timeout_ms, max_connections, \
-         tokenizer_threads, default_max_tokens, drain_timeout_ms",
+         tokenizer_threads, default_max_tokens, drain_timeout_ms, drain_pause_ms",
     );
     assert_complaint(
         &format!("control = true\n{GATEWAY}"),
@@ -364,4 +364,73 @@ fn what_is_wrong_with_admission_is_told_with_its_place() {
         "[admission]\nbreaker_open_most_ms = 10\n",
         "5: [admission] breaker_open_most_ms: 10 is below breaker_open_ms, 1000",
     );
+}
+
+#[test]
+fn a_gateway_that_others_reach_says_who_may_use_it() {
+    let open = GATEWAY.replace("[gateway]\n", "[gateway]\nlisten = \"0.0.0.0:80\"\n");
+    assert_complaint(
+        &open,
+        "2: [gateway] listen: other machines reach 0.0.0.0:80, and without [auth] all of them may use it: want \
+         [auth] with keys = \"keys.toml\" (see `tandem keys new`), or with mode = \"open\"",
+    );
+    let auth =
+        |text: &str| parse(&format!("{open}[auth]\n{text}")).map(|c| c.gateway.unwrap().auth);
+    assert_eq!(auth("mode = \"open\"\n"), Ok(AuthConfig::Open));
+    let keys = auth("keys = \"k.toml\"\nopen_metrics = true\n").unwrap();
+    let want = Required {
+        keys: Some("etc/k.toml".into()),
+        jwt: None,
+        open_metrics: true,
+    };
+    assert_eq!(keys, AuthConfig::Keys(want));
+    assert_eq!(
+        parse(GATEWAY).unwrap().gateway.unwrap().auth,
+        AuthConfig::Unsaid
+    );
+}
+
+#[test]
+fn who_may_use_a_gateway_is_said_once_and_whole() {
+    let auth = |text: &str| complaints(&format!("{GATEWAY}[auth]\n{text}"));
+    assert_eq!(
+        auth(""),
+        [
+            "etc/t.toml:4: [auth] needs `keys` (a file that `tandem keys new` fills), `jwks`, or mode = \"open\""
+        ]
+    );
+    assert_eq!(
+        auth("mode = \"open\"\nkeys = \"k\"\n"),
+        ["etc/t.toml:5: [auth] mode: \"open\" beside keys or jwks: want one of them"]
+    );
+    assert_eq!(
+        auth("jwks = \"j\"\njwt_issuer = \"i\"\njwt_algorithms = [\"HS256\"]\n"),
+        [
+            "etc/t.toml:5: [auth] jwks: needs jwt_audience beside it",
+            "etc/t.toml:7: [auth] jwt_algorithms: want a list of \"RS256\", \"ES256\" and \"EdDSA\", found a list",
+        ]
+    );
+    assert_eq!(
+        auth("keys = \"k\"\njwt_issuer = \"i\"\n"),
+        ["etc/t.toml:6: [auth] jwt_issuer: means nothing without jwks"]
+    );
+}
+
+#[test]
+fn operators_get_a_listener_and_outside_of_the_machine_a_key() {
+    let admin = |text: &str| parse(&format!("{GATEWAY}[admin]\n{text}"));
+    let config = admin("").unwrap().gateway.unwrap().admin.unwrap();
+    assert_eq!(config.listen, "127.0.0.1:8081".parse().unwrap());
+    assert!(config.key_hashes.is_empty());
+    assert_eq!(parse(GATEWAY).unwrap().gateway.unwrap().admin, None);
+    assert_complaint(
+        &format!("{GATEWAY}[admin]\nlisten = \"[::]:8081\"\n"),
+        "5: [admin] listen: other machines reach [::]:8081: want key_hash, which `tandem keys new --admin` makes",
+    );
+    let hash = format!("\"sha256:{}\"", "ab".repeat(32));
+    let text = format!("listen = \"[::]:1\"\nkey_hash = [{hash}, {hash}]\n");
+    let config = admin(&text).unwrap().gateway.unwrap().admin.unwrap();
+    assert_eq!(config.key_hashes.len(), 2);
+    assert!(admin("key_hash = \"geheim\"\n").is_err());
+    assert!(admin("key_hash = []\n").is_err());
 }

@@ -50,6 +50,16 @@ pub struct WorkerLoad {
     pub stopping: bool,
 }
 
+/// What an operator wants of a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// It takes requests.
+    #[default]
+    Enabled,
+    /// It finishes what it has, and takes nothing new.
+    Draining,
+}
+
 /// Why a worker may not join the pool.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{worker} does not fit the pool: its {field} is {theirs}, that of {other} is {ours}")]
@@ -80,9 +90,19 @@ pub struct Worker {
     pub picked_tokens: u64,
     /// It refused for lack of room since its latest report.
     pub full: bool,
+    /// What its operator wants.
+    pub standing: Standing,
+    /// Its share of the requests, in per cent of what it would get; at least 1.
+    pub weight: u32,
 }
 
 impl Worker {
+    /// Whether it takes new requests, were there room.
+    #[must_use]
+    pub fn takes_requests(&self) -> bool {
+        !self.load.stopping && self.standing == Standing::Enabled
+    }
+
     /// Pages that a new lease may have, as far as is known.
     #[must_use]
     pub const fn free_pages(&self) -> u32 {
@@ -108,6 +128,20 @@ pub struct Fleet {
 }
 
 impl Fleet {
+    /// Whether an operator lets a worker take new requests.
+    pub fn set_standing(&mut self, worker: &WorkerId, standing: Standing) {
+        if let Some(worker) = self.workers.get_mut(worker) {
+            worker.standing = standing;
+        }
+    }
+
+    /// A worker's share of the requests, in per cent of what it would get; at least 1.
+    pub fn set_weight(&mut self, worker: &WorkerId, percent: u32) {
+        if let Some(worker) = self.workers.get_mut(worker) {
+            worker.weight = percent.max(1);
+        }
+    }
+
     /// All workers, in the order of their names.
     pub fn workers(&self) -> impl Iterator<Item = &Worker> {
         self.workers.values()
@@ -138,6 +172,8 @@ impl Fleet {
             picked_pages: 0,
             picked_tokens: 0,
             full: false,
+            standing: Standing::default(),
+            weight: 100,
             facts,
         };
         self.workers.insert(worker.facts.worker.clone(), worker);

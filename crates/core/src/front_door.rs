@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::admission::{AdmissionSettings, Breakers, DrainRate, Meters, Queue};
-use crate::fleet::{Fleet, Mismatch, Worker, WorkerFacts, WorkerLoad};
+use crate::fleet::{Fleet, Mismatch, Standing, Worker, WorkerFacts, WorkerLoad};
 use crate::pairing::{Pair, Policy, RequestFacts, Stage};
 use crate::{Instant, RequestId, WorkerId};
 
@@ -185,11 +185,36 @@ impl<P: Policy> FrontDoor<P> {
         Some(next_try.map_or(waiting, |at| at.min(waiting)))
     }
 
+    /// Chooses by another policy from now on.
+    pub fn set_policy(&mut self, policy: P) {
+        self.policy = policy;
+        self.place(self.now);
+    }
+
     /// A worker registers, or is refused.
     pub fn join(&mut self, facts: WorkerFacts, load: WorkerLoad) -> Result<(), Mismatch> {
+        self.join_as(facts, load, Standing::default(), 100)
+    }
+
+    /// The same with what an operator has said of it before.
+    pub fn join_as(
+        &mut self,
+        facts: WorkerFacts,
+        load: WorkerLoad,
+        standing: Standing,
+        weight: u32,
+    ) -> Result<(), Mismatch> {
+        let worker = facts.worker.clone();
         self.fleet.join(facts, load)?;
-        self.place(self.now);
+        self.allow(&worker, standing, weight);
         Ok(())
+    }
+
+    /// What an operator wants of a worker from now on. Harmless for unknown ones.
+    pub fn allow(&mut self, worker: &WorkerId, standing: Standing, weight: u32) {
+        self.fleet.set_standing(worker, standing);
+        self.fleet.set_weight(worker, weight);
+        self.place(self.now);
     }
 
     /// Something happened.
@@ -261,7 +286,7 @@ impl<P: Policy> FrontDoor<P> {
     fn pair(&mut self, facts: &RequestFacts, barred: &Barred) -> Option<(Pair, u32)> {
         let fits = |w: &Worker| {
             w.facts.role.decodes()
-                && !w.load.stopping
+                && w.takes_requests()
                 && !barred.has(Stage::Decode, w)
                 && w.free_pages() >= pages_of(w, facts)
         };
@@ -286,7 +311,7 @@ impl<P: Policy> FrontDoor<P> {
         let prefills: Vec<&Worker> = self
             .fleet
             .workers()
-            .filter(|w| w.facts.role == crate::WorkerRole::Prefill && !w.load.stopping)
+            .filter(|w| w.facts.role == crate::WorkerRole::Prefill && w.takes_requests())
             .filter(|w| !barred.has(Stage::Prefill, w))
             .collect();
         if prefills.is_empty() {
@@ -313,7 +338,7 @@ impl<P: Policy> FrontDoor<P> {
 
     /// The role that nobody ready fills.
     fn missing(&self) -> Option<&'static str> {
-        let ready = || self.fleet.workers().filter(|w| !w.load.stopping);
+        let ready = || self.fleet.workers().filter(|w| w.takes_requests());
         if !ready().any(|w| w.facts.role.decodes()) {
             return Some("decode");
         }

@@ -10,7 +10,7 @@ use rustls_pki_types::CertificateDer;
 use tandem_core::WorkerId;
 
 use crate::channel::Channel;
-use crate::identity::{self, Identity, IdentityError};
+use crate::identity::{self, Certificate, Current, Identity, IdentityError};
 
 /// Limits of the control plane.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +62,8 @@ pub enum ConnectError {
 pub struct Endpoint {
     inner: quinn::Endpoint,
     client: quinn::ClientConfig,
+    /// What both sides show.
+    current: Arc<Current>,
 }
 
 impl Endpoint {
@@ -72,11 +74,12 @@ impl Endpoint {
         options: ControlOptions,
     ) -> Result<Self, ConnectError> {
         let transport = transport(options);
-        let tls = QuicServerConfig::try_from(identity.server_tls()?)
+        let current = Arc::new(Current::new(identity)?);
+        let tls = QuicServerConfig::try_from(identity.server_tls(&current)?)
             .map_err(|e| IdentityError::Tls(e.to_string()))?;
         let mut server = quinn::ServerConfig::with_crypto(Arc::new(tls));
         server.transport_config(Arc::clone(&transport));
-        let tls = QuicClientConfig::try_from(identity.client_tls()?)
+        let tls = QuicClientConfig::try_from(identity.client_tls(&current)?)
             .map_err(|e| IdentityError::Tls(e.to_string()))?;
         let mut client = quinn::ClientConfig::new(Arc::new(tls));
         client.transport_config(transport);
@@ -86,7 +89,17 @@ impl Endpoint {
             .ok_or_else(|| fail(std::io::Error::other("outside of a tokio runtime")))?;
         let inner =
             quinn::Endpoint::new(resets(identity), Some(server), socket, runtime).map_err(fail)?;
-        Ok(Self { inner, client })
+        Ok(Self {
+            inner,
+            client,
+            current,
+        })
+    }
+
+    /// Shows a renewed certificate in handshakes from now on. Refused where it proves another role or
+    /// name than the present one.
+    pub fn renew(&self, identity: &Identity) -> Result<Certificate, IdentityError> {
+        self.current.exchange(identity)
     }
 
     /// The address it has.
@@ -361,6 +374,60 @@ mod tests {
             tokio::time::timeout(Duration::from_secs(60), connection.lost()).await
         });
         assert_eq!(why.expect("a reset"), "reset by peer");
+    }
+
+    #[tokio::test]
+    async fn a_gateways_certificate_does_not_answer_for_a_worker() {
+        let folder = tempfile::tempdir().unwrap();
+        let impostor = bind(folder.path(), &PeerRole::Gateway);
+        let dialler = bind(folder.path(), &PeerRole::Gateway);
+        let accept = async { impostor.accept().await.unwrap().accept().await.is_err() };
+        let (refused, dialled) = tokio::join!(accept, dialler.connect(impostor.address()));
+        assert!(refused && dialled.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_renewed_certificate_is_shown_in_new_handshakes_and_open_connections_go_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let id = WorkerId::new("w").unwrap();
+        let worker = bind(folder.path(), &PeerRole::Worker(id.clone()));
+        let gateway = bind(folder.path(), &PeerRole::Gateway);
+        let meet = async || {
+            let dialled = gateway.connect(worker.address());
+            let accepted = async { worker.accept().await.unwrap().accept().await.unwrap() };
+            let (dialled, accepted) = tokio::join!(dialled, accepted);
+            (dialled.unwrap(), accepted)
+        };
+        let (before, accepted) = meet().await;
+        let _following = crate::identity::follow_identity(&worker, folder.path(), "w");
+        let authority = Authority::open(folder.path()).unwrap();
+        authority.renew("w", 7, true).unwrap();
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(15);
+        let (after, _accepted) = loop {
+            let (after, accepted) = meet().await;
+            if after.certificate != before.certificate {
+                break (after, accepted);
+            }
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "not renewed in time"
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        assert!(after.is_worker(&id));
+        assert!(!before.is_lost() && !accepted.is_lost());
+        // Another's certificate takes nobody's place.
+        let stranger = identity(
+            folder.path(),
+            &PeerRole::Worker(WorkerId::new("x").unwrap()),
+        );
+        let refused = worker.renew(&stranger).unwrap_err().to_string();
+        assert!(
+            refused.contains("it is worker x, this process is worker w"),
+            "{refused}"
+        );
+        let promoted = identity(folder.path(), &PeerRole::Gateway);
+        assert!(worker.renew(&promoted).is_err());
     }
 
     #[tokio::test]

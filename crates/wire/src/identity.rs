@@ -3,16 +3,23 @@
 //! A certificate's subject alternative names say its role and name: `gateway.tandem`, or
 //! `worker.tandem` with `<id>.worker.tandem`.
 
+mod authority;
+mod certificate;
+mod current;
+
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tandem_core::WorkerId;
+
+pub use authority::{Authority, Terms};
+pub use certificate::Certificate;
+pub(crate) use current::Current;
+pub use current::follow_identity;
 
 /// Server name under which every worker answers.
 pub const WORKER_NAME: &str = "worker.tandem";
@@ -20,7 +27,6 @@ pub const WORKER_NAME: &str = "worker.tandem";
 pub const GATEWAY_NAME: &str = "gateway.tandem";
 
 const CA_CERT: &str = "ca.pem";
-const CA_KEY: &str = "ca.key";
 
 /// What a process is, as its certificate says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,77 +74,18 @@ pub enum IdentityError {
         /// What is wrong with it.
         reason: String,
     },
+    /// It would take the place of one that is there.
+    #[error("{path} is there already: it stays as it is")]
+    Exists {
+        /// Which file.
+        path: PathBuf,
+    },
     /// A certificate could not be made.
     #[error("cannot make a certificate: {0}")]
     Make(#[from] rcgen::Error),
     /// TLS refuses the certificate.
     #[error("TLS refuses the certificate: {0}")]
     Tls(String),
-}
-
-/// The cluster's private authority: whoever holds its key can let processes in.
-#[derive(Debug)]
-pub struct Authority {
-    directory: PathBuf,
-    certificate: String,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl Authority {
-    /// Opens the authority in `directory`, or makes one there.
-    pub fn open_or_create(directory: &Path) -> Result<Self, IdentityError> {
-        let (cert_path, key_path) = (directory.join(CA_CERT), directory.join(CA_KEY));
-        if !cert_path.exists() {
-            fs::create_dir_all(directory).map_err(|e| file(directory, e))?;
-            let key = KeyPair::generate()?;
-            let certificate = authority_params().self_signed(&key)?;
-            write_private(&key_path, &key.serialize_pem())?;
-            write_public(&cert_path, &certificate.pem())?;
-        }
-        let certificate = fs::read_to_string(&cert_path).map_err(|e| file(&cert_path, e))?;
-        let key = fs::read_to_string(&key_path).map_err(|e| file(&key_path, e))?;
-        let key = KeyPair::from_pem(&key).map_err(|e| content(&key_path, e))?;
-        let issuer =
-            Issuer::from_ca_cert_pem(&certificate, key).map_err(|e| content(&cert_path, e))?;
-        Ok(Self {
-            directory: directory.to_owned(),
-            certificate,
-            issuer,
-        })
-    }
-
-    /// Makes a certificate for `role` and writes `<name>.pem` and `<name>.key` beside the
-    /// authority's own, over older ones.
-    pub fn issue(&self, role: &PeerRole) -> Result<(), IdentityError> {
-        let key = KeyPair::generate()?;
-        let mut params = CertificateParams::new(role.names())?;
-        params
-            .distinguished_name
-            .push(DnType::CommonName, role.file_stem());
-        params.use_authority_key_identifier_extension = true;
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![
-            rcgen::ExtendedKeyUsagePurpose::ServerAuth,
-            rcgen::ExtendedKeyUsagePurpose::ClientAuth,
-        ];
-        let certificate = params.signed_by(&key, &self.issuer)?;
-        let path = |ending| {
-            self.directory
-                .join(format!("{}.{ending}", role.file_stem()))
-        };
-        write_private(&path("key"), &key.serialize_pem())?;
-        write_public(&path("pem"), &(certificate.pem() + &self.certificate))
-    }
-}
-
-fn authority_params() -> CertificateParams {
-    let mut params = CertificateParams::default();
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params
-        .distinguished_name
-        .push(DnType::CommonName, "Tandem cluster authority");
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    params
 }
 
 /// A process's certificate, key and the authority it trusts.
@@ -175,6 +122,17 @@ impl Identity {
         })
     }
 
+    /// Certificate and key, which belong together.
+    pub(crate) fn certified(&self) -> Result<CertifiedKey, IdentityError> {
+        let provider = rustls::crypto::ring::default_provider();
+        CertifiedKey::from_der(self.chain.clone(), self.key.clone_key(), &provider).map_err(tls)
+    }
+
+    /// What its certificate says.
+    pub fn certificate(&self) -> Result<Certificate, IdentityError> {
+        Certificate::parse(&self.chain[0]).map_err(IdentityError::Tls)
+    }
+
     fn roots(&self) -> Result<Arc<rustls::RootCertStore>, IdentityError> {
         let mut roots = rustls::RootCertStore::empty();
         for certificate in &self.authority {
@@ -183,7 +141,10 @@ impl Identity {
         Ok(Arc::new(roots))
     }
 
-    pub(crate) fn server_tls(&self) -> Result<rustls::ServerConfig, IdentityError> {
+    pub(crate) fn server_tls(
+        &self,
+        current: &Arc<Current>,
+    ) -> Result<rustls::ServerConfig, IdentityError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(
             self.roots()?,
@@ -195,20 +156,26 @@ impl Identity {
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(tls)?
             .with_client_cert_verifier(verifier)
-            .with_single_cert(self.chain.clone(), self.key.clone_key())
-            .map_err(tls)?;
+            .with_cert_resolver(Arc::<Current>::clone(current));
+        // Every handshake proves anew who the peer is: a resumed session would vouch for a certificate
+        // that has ended or was exchanged.
+        config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
         config.alpn_protocols = vec![ALPN.to_vec()];
         Ok(config)
     }
 
-    pub(crate) fn client_tls(&self) -> Result<rustls::ClientConfig, IdentityError> {
+    pub(crate) fn client_tls(
+        &self,
+        current: &Arc<Current>,
+    ) -> Result<rustls::ClientConfig, IdentityError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = rustls::ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(tls)?
             .with_root_certificates(self.roots()?)
-            .with_client_auth_cert(self.chain.clone(), self.key.clone_key())
-            .map_err(tls)?;
+            .with_client_cert_resolver(Arc::<Current>::clone(current));
+        config.resumption = rustls::client::Resumption::disabled();
         config.alpn_protocols = vec![ALPN.to_vec()];
         Ok(config)
     }
@@ -272,28 +239,6 @@ fn tls(reason: impl ToString) -> IdentityError {
     IdentityError::Tls(reason.to_string())
 }
 
-fn write_private(path: &Path, text: &str) -> Result<(), IdentityError> {
-    write(path, text, 0o600)
-}
-
-fn write_public(path: &Path, text: &str) -> Result<(), IdentityError> {
-    write(path, text, 0o644)
-}
-
-/// Writes beside and renames, so that a reader never sees half a key.
-fn write(path: &Path, text: &str, mode: u32) -> Result<(), IdentityError> {
-    let beside = path.with_extension(format!("new-{}", std::process::id()));
-    fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(mode)
-        .open(&beside)
-        .and_then(|mut f| f.write_all(text.as_bytes()))
-        .and_then(|()| fs::rename(&beside, path))
-        .map_err(|e| file(path, e))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -327,19 +272,5 @@ mod tests {
         assert!(!is_gateway(&worker.chain[0]));
         assert!(is_gateway(&gateway.chain[0]));
         assert!(!is_worker(&gateway.chain[0], &d0));
-    }
-
-    #[test]
-    fn keys_are_private_and_an_authority_is_made_once() {
-        use std::os::unix::fs::PermissionsExt;
-        let folder = tempfile::tempdir().unwrap();
-        let first = Authority::open_or_create(folder.path()).unwrap();
-        let again = Authority::open_or_create(folder.path()).unwrap();
-        assert_eq!(first.certificate, again.certificate);
-        let mode = fs::metadata(folder.path().join(CA_KEY))
-            .unwrap()
-            .permissions()
-            .mode();
-        assert_eq!(mode & 0o777, 0o600);
     }
 }

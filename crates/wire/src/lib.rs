@@ -32,7 +32,9 @@ pub const ENGINE_PROTOCOL_VERSION: u32 = 2;
 
 pub use channel::{Channel, ChannelError, Receiver, Sender};
 pub use endpoint::{ConnectError, Connection, ControlOptions, Endpoint};
-pub use identity::{Authority, Identity, IdentityError, PeerRole};
+pub use identity::{
+    Authority, Certificate, Identity, IdentityError, PeerRole, Terms, follow_identity,
+};
 
 // Every test of a package is linked when one of them is fuzzed, and wants the fuzzer.
 #[cfg(test)]

@@ -149,6 +149,33 @@ impl ApiError {
         }
     }
 
+    /// Nobody knows who asks.
+    pub(crate) fn unauthorized(message: impl Into<String>) -> Self {
+        let status = StatusCode::UNAUTHORIZED;
+        Self::new(status, "invalid_request_error", "invalid_api_key", message)
+    }
+
+    /// Whoever asks may not do that.
+    pub(crate) fn forbidden(code: &str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "permission_error", code, message)
+    }
+
+    /// The key is for other models.
+    pub(crate) fn model_not_allowed(model: &str) -> Self {
+        let message = format!("This API key may not use the model '{model}'.");
+        Self::forbidden("model_not_allowed", message).with_param("model")
+    }
+
+    /// There is nothing of that name.
+    pub(crate) fn not_found(code: &str, message: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "invalid_request_error",
+            code,
+            message,
+        )
+    }
+
     /// The body is over the limit.
     pub(crate) fn too_large(limit: u64) -> Self {
         let message = format!("The request body is over the limit of {limit} bytes.");

@@ -1,5 +1,6 @@
 //! What others may know of the door: copied out after each step.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tandem_core::admission::{BreakerState, ClassId};
@@ -7,6 +8,8 @@ use tandem_core::fleet::{Fleet, Worker};
 use tandem_core::front_door::FrontDoor;
 use tandem_core::pairing::{Policy, Stage};
 use tandem_core::{Instant, WorkerId};
+
+use super::Allowed;
 
 /// The model that the workers serve.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,6 +42,8 @@ pub(crate) struct View {
     pub(crate) served: Option<Served>,
     /// Tokens that the pages of the largest decode worker hold; `None` without one.
     pub(crate) largest: Option<u64>,
+    /// What operators allow workers, where it is not as at first.
+    allowed: BTreeMap<WorkerId, Allowed>,
 }
 
 impl View {
@@ -75,6 +80,18 @@ impl View {
         }
     }
 
+    /// What an operator allows a worker.
+    pub(crate) fn allowed(&self, worker: &WorkerId) -> Allowed {
+        self.allowed.get(worker).copied().unwrap_or_default()
+    }
+
+    /// Follows what operators say.
+    pub(super) fn allow(&mut self, allowed: &BTreeMap<WorkerId, Allowed>) {
+        if self.allowed != *allowed {
+            self.allowed.clone_from(allowed);
+        }
+    }
+
     /// Whether some pair could serve a request, were there room.
     pub(crate) const fn ready(&self) -> bool {
         self.missing.is_empty()
@@ -82,7 +99,7 @@ impl View {
 }
 
 fn missing(fleet: &Fleet) -> Vec<&'static str> {
-    let ready = || fleet.workers().filter(|w| !w.load.stopping);
+    let ready = || fleet.workers().filter(|w| w.takes_requests());
     let mut missing = Vec::new();
     if !ready().any(|w| w.facts.role.prefills()) {
         missing.push("prefill");

@@ -55,7 +55,7 @@ async fn generate(
     journal: &mut Journal,
     output: &Output,
 ) -> Result<(), ApiError> {
-    let times = (deadline, app.request_timeout);
+    let times = (deadline, app.request_timeout());
     // On the heap, and gone when it is over: a stream is as large as its largest wait.
     let begun = relay::begin(app, ticket, standing, &ask, new_tokens, times, journal);
     let mut generation = Box::pin(begun).await?;

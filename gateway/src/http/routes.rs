@@ -22,7 +22,7 @@ use crate::api::error::{ApiError, RETRY_AFTER};
 use crate::api::request::Endpoint;
 use crate::api::{anthropic, vllm};
 use crate::app::App;
-use crate::caller::Standing;
+use crate::caller::{Caller, Standing};
 use crate::generate::{self, Reply};
 use crate::status;
 
@@ -59,10 +59,13 @@ async fn route(app: &Arc<App>, request: Request<Incoming>) -> Result<Response<Bo
         Target::Generate(endpoint) => generate(app, endpoint, request).await,
         Target::Text(task) => text(app, task, request).await,
         Target::StoredResponse(id) => Err(ApiError::no_response(&id)),
-        Target::Models => ok(json!({"object": "list", "data": [model(app)]})),
+        Target::Models => {
+            let model = Some(model(app)).filter(|model| may_see(&request, model));
+            ok(json!({"object": "list", "data": model.as_slice()}))
+        }
         Target::Model(id) => {
             let model = model(app);
-            if model["id"] == id {
+            if model["id"] == id && may_see(&request, &model) {
                 ok(model)
             } else {
                 Err(ApiError::no_model(&id))
@@ -71,10 +74,8 @@ async fn route(app: &Arc<App>, request: Request<Incoming>) -> Result<Response<Bo
         Target::Health => ok(json!({"status": "ok"})),
         Target::Ready => Ok(ready(app)),
         Target::Metrics => {
-            let view = app.door.view();
-            let text = app.metrics.render(app.door.in_flight(), &view, &app.roster);
             let kind = "text/plain; version=0.0.4; charset=utf-8";
-            Ok(reply::text(StatusCode::OK, kind, text))
+            Ok(reply::text(StatusCode::OK, kind, app.figures()))
         }
         Target::Status => ok(status::page(app)),
         Target::NotServed => Err(ApiError::not_implemented(request.uri().path())),
@@ -88,9 +89,13 @@ async fn text(
     task: TextTask,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, ApiError> {
-    let deadline = Instant::now() + app.request_timeout;
-    let body = super::body::read(request, app.max_body_bytes, deadline).await?;
+    let deadline = Instant::now() + app.request_timeout();
     let view = app.door.view();
+    let model = app.model_name(&view);
+    if !caller(&request)?.may_use(model) {
+        return Err(ApiError::model_not_allowed(model));
+    }
+    let body = super::body::read(request, app.max_body_bytes(), deadline).await?;
     let reading = app.reading.with(&view, move |text, known| match task {
         TextTask::Tokenize => vllm::tokenize(&body, text, known),
         TextTask::Detokenize => vllm::detokenize(&body, text, known),
@@ -99,7 +104,7 @@ async fn text(
             Ok(json!({"input_tokens": count}))
         }
     });
-    let late = |_| ApiError::timeout(app.request_timeout.as_secs_f32());
+    let late = |_| ApiError::timeout(app.request_timeout().as_secs_f32());
     let value = timeout_at(deadline, reading).await.map_err(late)??;
     Ok(reply::json(StatusCode::OK, &value))
 }
@@ -109,25 +114,18 @@ async fn generate(
     endpoint: Endpoint,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, ApiError> {
-    let deadline = Instant::now() + app.request_timeout;
+    let deadline = Instant::now() + app.request_timeout();
     let name = request
         .extensions()
         .get::<RequestName>()
         .map(RequestName::text);
+    let caller = caller(&request)?;
     let settings = app.door.admission();
     let standing = Standing::of(request.headers(), request.extensions(), settings)?;
-    let limit = app.max_body_bytes;
+    let limit = app.max_body_bytes();
     let body = super::body::read(request, limit, deadline);
-    match generate::answer(
-        app,
-        endpoint,
-        name.unwrap_or_default(),
-        standing,
-        body,
-        deadline,
-    )
-    .await?
-    {
+    let who = (name.unwrap_or_default(), caller);
+    match generate::answer(app, endpoint, who, standing, body, deadline).await? {
         Reply::Whole(value) => Ok(reply::json(StatusCode::OK, &value)),
         Reply::Stream(events) => {
             let mut response = Response::new(sse::EventBody::new(events).boxed_unsync());
@@ -138,6 +136,18 @@ async fn generate(
             Ok(response)
         }
     }
+}
+
+/// Who came in without the layer that names callers came in by no door.
+fn caller<A>(request: &Request<A>) -> Result<Caller, ApiError> {
+    let caller = request.extensions().get::<Caller>().cloned();
+    caller.ok_or_else(|| ApiError::internal("The request has no caller."))
+}
+
+/// Whether the caller may use the model.
+fn may_see<A>(request: &Request<A>, model: &Value) -> bool {
+    let caller = request.extensions().get::<Caller>();
+    caller.is_some_and(|caller| caller.may_use(model["id"].as_str().unwrap_or_default()))
 }
 
 fn model(app: &App) -> Value {
@@ -151,7 +161,8 @@ fn model(app: &App) -> Value {
     })
 }
 
-fn ready(app: &App) -> Response<Body> {
+/// Whether the gateway is to be sent requests.
+pub(crate) fn ready(app: &App) -> Response<Body> {
     let view = app.door.view();
     let stopping = app.is_stopping();
     if view.ready() && !stopping {

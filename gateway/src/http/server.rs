@@ -26,6 +26,7 @@ use super::patience::Patient;
 use super::request_id::RequestIdLayer;
 use super::routes::Routes;
 use crate::app::App;
+use crate::auth::AuthLayer;
 
 /// Streams that one HTTP/2 client may have open.
 const HTTP2_STREAMS: u32 = 256;
@@ -44,8 +45,6 @@ pub(crate) struct Limits {
     pub(crate) header_timeout: Duration,
     /// For a client that stops reading.
     pub(crate) write_timeout: Duration,
-    /// For open requests after `shutdown`.
-    pub(crate) drain_timeout: Duration,
 }
 
 /// Serves until `shutdown` resolves and connections have ended, or run out of time.
@@ -79,7 +78,7 @@ pub(crate) async fn serve(
     drop(listener);
     app.stopping.store(true, Ordering::Relaxed);
     let _ = stop.send(true);
-    if timeout(limits.drain_timeout, all(&mut connections))
+    if timeout(app.live.get().drain_timeout, all(&mut connections))
         .await
         .is_ok()
     {
@@ -110,6 +109,9 @@ async fn connection(
         })
         .layer(EnvelopeLayer)
         .layer(CatchLayer)
+        .layer(AuthLayer {
+            gate: Arc::clone(&app.gate),
+        })
         .service(Routes { app });
     let asked = AtomicBool::new(false);
     let service = service_fn(|request: Request<Incoming>| {

@@ -135,7 +135,7 @@ impl Target {
 }
 
 /// Model names may hold any character; what is no escape stays as it is.
-fn percent_decoded(text: &str) -> String {
+pub(crate) fn percent_decoded(text: &str) -> String {
     let bytes = text.as_bytes();
     let digit = |at: usize| bytes.get(at).and_then(|b| char::from(*b).to_digit(16));
     let mut decoded = Vec::with_capacity(bytes.len());

@@ -17,6 +17,7 @@ use super::{Farewells, WorkerStream};
 use crate::api::error::ApiError;
 use crate::door::{Answer, Closed, Rejected, Ticket};
 use crate::metrics::Metrics;
+use crate::requests::Way;
 use crate::roster::{Reachable, Roster};
 
 /// Before a pair is asked again that refused for another reason than room; it doubles each time.
@@ -30,6 +31,7 @@ pub(super) struct Order {
     pub(super) farewells: Farewells,
     pub(super) metrics: Arc<Metrics>,
     pub(super) text: Arc<TextModel>,
+    pub(super) way: Way,
     pub(super) deadline: Instant,
     pub(super) timeout: Duration,
     /// As the next worker is asked: the prompt, then the tokens that have come.
@@ -96,10 +98,12 @@ impl Order {
                 }
             };
             *tried = Some(pair.clone());
+            self.way.asked(&pair);
             let asked = self.reserve(&pair);
             match timeout_at(self.deadline, asked).await {
                 Err(_) => return Err(self.late()),
-                Ok(Ok(stream)) => {
+                Ok(Ok((stream, pages))) => {
+                    self.way.reserved(pages);
                     self.ticket.reserved().await;
                     return Ok(Found { stream, pair });
                 }
@@ -111,6 +115,7 @@ impl Order {
                 Ok(Err(NotReserved::Refused(again, message))) => {
                     tracing::debug!(request = %self.ticket.request(), decode = %pair.decode,
                         ?again, message, "not taken on");
+                    self.way.not_taken(&message);
                     if again == Again::Elsewhere {
                         let _ = timeout_at(self.deadline, tokio::time::sleep(pause)).await;
                         pause *= 2;
@@ -125,6 +130,7 @@ impl Order {
     /// Asks the door for another pair.
     async fn set_back(&self, setback: &Setback) -> Result<Answer, ApiError> {
         let generated = self.generate.generated;
+        self.way.not_taken(&setback.error.code);
         tracing::debug!(request = %self.ticket.request(), blame = setback.blame.as_str(),
             code = setback.error.code, generated, "failed");
         let answer = self
@@ -164,8 +170,8 @@ impl Order {
         }
     }
 
-    /// Asks the decode worker of `pair` for the lease.
-    async fn reserve(&self, pair: &Pair) -> Result<WorkerStream, NotReserved> {
+    /// Asks the decode worker of `pair` for the lease, and learns how many pages it has.
+    async fn reserve(&self, pair: &Pair) -> Result<(WorkerStream, u32), NotReserved> {
         let elsewhere = |message: String| NotReserved::Refused(Again::Elsewhere, message);
         let find = |worker: &WorkerId| {
             let gone = || elsewhere(format!("{worker} has just left"));
@@ -189,7 +195,7 @@ impl Order {
             .await
             .map_err(lost)?;
         match stream.next().await.map_err(lost)? {
-            Kind::Reserved(_) => Ok(stream),
+            Kind::Reserved(reserved) => Ok((stream, reserved.pages)),
             Kind::Refused(refusal) => Err(NotReserved::Refused(
                 again(refusal.reason()),
                 refusal.message,

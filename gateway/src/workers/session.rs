@@ -11,9 +11,12 @@ use tandem_core::layout::WorkerLayout;
 use tandem_core::{Incarnation, WorkerId, WorkerRole};
 use tandem_wire::convert::{Nonsense, nonsense};
 use tandem_wire::{Channel, Connection, Endpoint, PROTOCOL_VERSION, Receiver, Sender, proto};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use crate::door::Door;
+use super::Wish;
+use crate::door::{Change, Door};
+use crate::requests::Requests;
 use crate::roster::{Introduction, Reachable, Roster};
 
 /// A worker has so long to take a connection, and to introduce itself.
@@ -22,9 +25,11 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 const BEAT: Duration = Duration::from_millis(500);
 /// A worker whose connection lives and that reports nothing for so long is stuck.
 const SILENCE: Duration = Duration::from_secs(10);
+/// Between two looks whether a worker that leaves has requests.
+const LEAVING: Duration = Duration::from_millis(100);
 
 /// What all sessions share.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Party {
     pub(crate) endpoint: Endpoint,
     /// The gateway's name and life.
@@ -32,6 +37,7 @@ pub(crate) struct Party {
     pub(crate) incarnation: Incarnation,
     pub(crate) door: Door,
     pub(crate) roster: Arc<Roster>,
+    pub(crate) requests: Arc<Requests>,
 }
 
 /// How a session ended.
@@ -43,6 +49,8 @@ pub(crate) enum Ended {
     Refused(String),
     /// It was in the pool.
     Lost { worker: WorkerId, why: String },
+    /// The configuration does not name it any more.
+    Removed,
     /// The gateway is stopping.
     Closed,
 }
@@ -53,28 +61,75 @@ impl fmt::Display for Ended {
             Self::Unreachable(why) => write!(f, "worker unreachable: {why}"),
             Self::Refused(why) => write!(f, "worker refused: {why}"),
             Self::Lost { worker, why } => write!(f, "worker {worker} lost: {why}"),
+            Self::Removed => write!(f, "worker removed from the configuration"),
             Self::Closed => write!(f, "the gateway is stopping"),
         }
     }
 }
 
-/// Dials, registers and listens until the worker is lost.
-pub(crate) async fn run(party: &Party, address: SocketAddr) -> Ended {
+/// Dials, registers and listens until the worker is lost, or has left as the configuration wants it.
+pub(crate) async fn run(
+    party: &Party,
+    address: SocketAddr,
+    mut wish: watch::Receiver<Wish>,
+) -> Ended {
+    let joined = tokio::select! {
+        joined = join(party, address) => joined,
+        () = asked_to_leave(&mut wish) => return Ended::Removed,
+    };
+    let Joined {
+        connection: _connection,
+        introduction,
+        load,
+        channel,
+    } = match joined {
+        Ok(joined) => joined,
+        Err(ended) => return ended,
+    };
+    let ended = register(party, address, &introduction, load, channel, wish).await;
+    party.roster.leave(&introduction.facts.worker);
+    ended
+}
+
+/// Resolves once the worker is to leave.
+pub(crate) async fn asked_to_leave(wish: &mut watch::Receiver<Wish>) {
+    // The sender lives as long as the session.
+    let _ = wish.wait_for(|wish| *wish == Wish::Leave).await;
+}
+
+/// A worker that has introduced itself.
+struct Joined {
+    connection: Closing,
+    introduction: Arc<Introduction>,
+    load: proto::Load,
+    channel: Channel,
+}
+
+/// Dials and greets.
+async fn join(party: &Party, address: SocketAddr) -> Result<Joined, Ended> {
     let connection = match timeout(HANDSHAKE, party.endpoint.connect(address)).await {
         Ok(Ok(connection)) => connection,
-        Ok(Err(error)) => return Ended::Unreachable(error.to_string()),
-        Err(_) => return Ended::Unreachable(format!("no connection with {address} in time")),
+        Ok(Err(error)) => return Err(Ended::Unreachable(error.to_string())),
+        Err(_) => {
+            return Err(Ended::Unreachable(format!(
+                "no connection with {address} in time"
+            )));
+        }
     };
     // However the session ends, its connection does too.
     let connection = Closing(connection);
     let (channel, welcome) = match timeout(HANDSHAKE, greet(party, &connection.0)).await {
         Ok(Ok(greeted)) => greeted,
-        Ok(Err(why)) => return Ended::Unreachable(why),
-        Err(_) => return Ended::Unreachable(format!("{address} did not introduce itself")),
+        Ok(Err(why)) => return Err(Ended::Unreachable(why)),
+        Err(_) => {
+            return Err(Ended::Unreachable(format!(
+                "{address} did not introduce itself"
+            )));
+        }
     };
     let introduction = match check(&welcome, &connection.0) {
         Ok(introduction) => Arc::new(introduction),
-        Err(why) => return Ended::Refused(why),
+        Err(why) => return Err(Ended::Refused(why)),
     };
     let reachable = Reachable {
         connection: connection.0.clone(),
@@ -84,18 +139,16 @@ pub(crate) async fn run(party: &Party, address: SocketAddr) -> Ended {
     };
     let worker = introduction.facts.worker.clone();
     if !party.roster.introduce(Arc::clone(&introduction), reachable) {
-        return Ended::Refused(format!("another {worker} is connected already"));
+        return Err(Ended::Refused(format!(
+            "another {worker} is connected already"
+        )));
     }
-    let ended = register(
-        party,
-        address,
-        &introduction,
-        welcome.load.unwrap_or_default(),
+    Ok(Joined {
+        connection,
+        introduction,
+        load: welcome.load.unwrap_or_default(),
         channel,
-    );
-    let ended = ended.await;
-    party.roster.leave(&worker);
-    ended
+    })
 }
 
 struct Closing(Connection);
@@ -170,13 +223,14 @@ fn facts(welcome: &proto::Welcome) -> Result<WorkerFacts, Nonsense> {
     })
 }
 
-/// Takes the worker into the pool for as long as its control stream lives.
+/// Takes the worker into the pool for as long as its control stream lives and it is to stay.
 async fn register(
     party: &Party,
     address: SocketAddr,
     introduction: &Introduction,
     load: proto::Load,
     channel: Channel,
+    mut wish: watch::Receiver<Wish>,
 ) -> Ended {
     let facts = &introduction.facts;
     match party.door.join(facts.clone(), core_load(&load)).await {
@@ -189,16 +243,45 @@ async fn register(
         provider = facts.provider, "worker joined");
     party.roster.report(address, load);
     let Channel { send, recv } = channel;
-    let why = tokio::select! {
-        why = listen(party, address, facts, recv) => why,
-        why = beat(send) => why,
+    let ended = tokio::select! {
+        why = listen(party, address, facts, recv) => Ended::Lost { worker: worker.clone(), why },
+        why = beat(send) => Ended::Lost { worker: worker.clone(), why },
+        () = retire(party, &worker, &mut wish) => Ended::Removed,
     };
     let left = Input::Left {
         worker: worker.clone(),
         incarnation: facts.incarnation,
     };
     party.door.tell(left).await;
-    Ended::Lost { worker, why }
+    if matches!(ended, Ended::Removed) {
+        // Should it be configured again one day, it begins anew.
+        let _ = party.door.allow(worker, Change::Forget).await;
+    }
+    ended
+}
+
+/// Once the worker is to leave, gives it nothing new, and resolves when it has no request any more. Each
+/// request has a deadline, and so has this. Where it may stay after all, it is as before.
+async fn retire(party: &Party, worker: &WorkerId, wish: &mut watch::Receiver<Wish>) {
+    loop {
+        asked_to_leave(wish).await;
+        let before = party.door.view().allowed(worker).drained;
+        // Fails only where the gateway is stopping.
+        let _ = party
+            .door
+            .allow(worker.clone(), Change::Drained(true))
+            .await;
+        while *wish.borrow() == Wish::Leave {
+            if party.requests.on(worker) == 0 {
+                return;
+            }
+            sleep(LEAVING).await;
+        }
+        let _ = party
+            .door
+            .allow(worker.clone(), Change::Drained(before))
+            .await;
+    }
 }
 
 /// Reads reports until there are no more.

@@ -166,7 +166,7 @@ pub(crate) fn request(method: Method, path: &str, body: impl Into<Bytes>) -> Req
     Request::builder()
         .method(method)
         .uri(path)
-        .header("host", "gateway")
+        .header("host", "localhost")
         .header("content-type", "application/json")
         .body(Full::new(body.into()))
         .unwrap()

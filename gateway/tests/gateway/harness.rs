@@ -1,19 +1,21 @@
 //! A running gateway.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tandem_config::{
-    AdmissionSettings, ControlConfig, GatewayConfig, IdentityConfig, PolicySettings,
+    AdmissionSettings, AuthConfig, Config, ControlConfig, GatewayConfig, IdentityConfig, LogConfig,
+    PolicySettings,
 };
-use tandem_gateway::{StartError, run};
+use tandem_gateway::{Origin, StartError, Started};
 use tandem_wire::identity::{Authority, PeerRole};
 use tandem_wire::proto;
 use tandem_wire::task::{Task, spawn};
 use tempfile::TempDir;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::client;
@@ -26,6 +28,7 @@ pub(crate) const MESSAGES: &str = "/v1/messages";
 
 pub(crate) struct Gateway {
     pub(crate) address: SocketAddr,
+    admin: Option<SocketAddr>,
     stop: oneshot::Sender<()>,
     task: Task<Result<(), StartError>>,
 }
@@ -64,6 +67,9 @@ pub(crate) fn config(pki: &TempDir, workers: Vec<SocketAddr>) -> GatewayConfig {
         default_max_tokens: None,
         max_choices: 8,
         drain_timeout: Duration::from_secs(1),
+        drain_pause: Duration::ZERO,
+        auth: AuthConfig::Unsaid,
+        admin: None,
         policy: PolicySettings::default(),
         admission: AdmissionSettings::one_class(1_000_000),
         identity: IdentityConfig {
@@ -76,19 +82,48 @@ pub(crate) fn config(pki: &TempDir, workers: Vec<SocketAddr>) -> GatewayConfig {
 
 impl Gateway {
     pub(crate) async fn start(config: GatewayConfig) -> Self {
+        Self::start_as(tandem_gateway::Gateway::new(config)).await
+    }
+
+    /// From a file, which it then follows.
+    pub(crate) async fn start_from(file: &Path) -> (Self, Follows) {
+        let (hangups, heard) = mpsc::channel(1);
+        let levels = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&levels);
+        let set_log = move |log| seen.lock().unwrap().push(log);
+        let (config, origin) = Origin::load(file, heard, set_log, describe).unwrap();
+        let config = config.gateway.expect("a gateway");
+        let gateway = tandem_gateway::Gateway::new(config).following(origin);
+        let follows = Follows { hangups, levels };
+        (Self::start_as(gateway).await, follows)
+    }
+
+    async fn start_as(gateway: tandem_gateway::Gateway) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
         let (tell, told) = oneshot::channel();
         let shutdown = async move {
             let _ = stopped.await;
         };
-        let started = move |address| tell.send(address).unwrap();
-        let task = spawn("gateway", run(config, shutdown, started));
-        let address = told.await.expect("the gateway starts");
+        let started = move |started| tell.send(started).unwrap();
+        let task = spawn("gateway", gateway.run(shutdown, started));
+        let Started { address, admin } = told.await.expect("the gateway starts");
         Self {
             address,
+            admin,
             stop,
             task,
         }
+    }
+
+    /// Where operators ask.
+    pub(crate) fn admin(&self) -> SocketAddr {
+        self.admin.expect("a listener for operators")
+    }
+
+    /// Waits for the end that somebody else asked for.
+    pub(crate) async fn ended(self) {
+        let ended = timeout(Duration::from_secs(10), self.task.join()).await;
+        ended.expect("an end in time").unwrap().unwrap();
     }
 
     /// Waits until both roles are filled.
@@ -131,6 +166,48 @@ impl Gateway {
         ended.expect("an end in time").unwrap().unwrap();
         started.elapsed()
     }
+}
+
+/// What the process around a gateway does.
+pub(crate) struct Follows {
+    hangups: mpsc::Sender<()>,
+    /// What was to be logged, after each reload.
+    pub(crate) levels: Arc<Mutex<Vec<LogConfig>>>,
+}
+
+impl Follows {
+    /// As SIGHUP does.
+    pub(crate) async fn hang_up(&self) {
+        self.hangups.send(()).await.unwrap();
+    }
+}
+
+/// A few settings, as TOML.
+fn describe(config: &Config) -> String {
+    let gateway = config.gateway.as_ref().unwrap();
+    let hashes: Vec<_> = gateway.admin.iter().flat_map(|a| &a.key_hashes).collect();
+    format!(
+        "[gateway]\nqueue_limit = {}\n[admin]\nkey_hash = {:?}\n[policy.decode]\nchoose = {:?}\n",
+        gateway.queue_limit,
+        hashes.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        gateway.policy.decode.choose.as_str(),
+    )
+}
+
+/// A configuration file in `folder`, where the certificates are too.
+pub(crate) fn config_file(folder: &Path, workers: &[SocketAddr], rest: &str) -> PathBuf {
+    let workers: Vec<_> = workers.iter().map(ToString::to_string).collect();
+    let model = model_file();
+    let text = format!(
+        "[gateway]\nlisten = \"127.0.0.1:0\"\ntokenizer = {model:?}\nworkers = {workers:?}\n\
+         drain_timeout_ms = 1000\n{rest}\n[identity]\ndirectory = {folder:?}\n",
+    );
+    let file = folder.join("gateway.toml");
+    // As programs that care do: whole or not at all.
+    let beside = folder.join("gateway.toml.new");
+    std::fs::write(&beside, text).unwrap();
+    std::fs::rename(&beside, &file).unwrap();
+    file
 }
 
 /// A gateway with one worker of role `both`.

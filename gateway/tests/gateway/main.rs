@@ -6,6 +6,7 @@
     reason = "tests: allow-unwrap-in-tests sees only test functions"
 )]
 
+mod admin;
 mod admission;
 mod bad_input;
 mod choices;
@@ -18,9 +19,11 @@ mod limits;
 mod messages;
 mod parameters;
 mod places;
+mod reloading;
 mod responses;
 mod retry;
 mod scripted_worker;
+mod security;
 mod shapes;
 mod text;
 mod tools;

@@ -180,6 +180,41 @@ async fn a_dispatch_that_lies_is_refused_with_what_is_wrong() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_opens_what_its_role_does_and_nothing_else() {
+    let fleet = Fleet::new(TinyLlama::default());
+    let decode = fleet.start("decode", SHARDS, "").await;
+    let prefill = fleet.start("prefill", SHARDS, "").await;
+    let (_, worker) = endpoint(&fleet, "decode");
+    // A worker is no gateway: neither answers nor reports are for it.
+    let hello = proto::Hello {
+        version: tandem_wire::PROTOCOL_VERSION,
+        name: "gateway".into(),
+        incarnation: 1,
+    };
+    let asks = [
+        proto::open::Kind::Generate(generate(9, &prompt(1), 4, None)),
+        proto::open::Kind::Control(hello),
+    ];
+    let connection = within(worker.connect(decode.address)).await.unwrap();
+    for kind in asks {
+        let open_message = proto::Open { kind: Some(kind) };
+        let mut channel = open(&connection, &open_message).await;
+        let answer = within(channel.recv.expect::<proto::Welcome>()).await;
+        assert!(answer.is_err(), "{answer:?}");
+    }
+    // A gateway is no worker: it dispatches in nobody's name.
+    let identity = Identity::load(&fleet.folder().join("pki"), "gateway").unwrap();
+    let local = SocketAddr::from(([127, 0, 0, 1], 0));
+    let gateway = Endpoint::bind(local, &identity, ControlOptions::default()).unwrap();
+    let connection = within(gateway.connect(prefill.address)).await.unwrap();
+    let kind = proto::open::Kind::Dispatch(dispatch(&prefill, &decode.id));
+    let mut channel = open(&connection, &proto::Open { kind: Some(kind) }).await;
+    let reply: proto::DispatchReply = within(channel.recv.expect()).await.unwrap();
+    let said = format!("{reply:?}");
+    assert!(said.contains("certificate is not"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn random_bytes_on_control_streams_harm_nobody() {
     let fleet = Fleet::new(TinyLlama::default());
     let prefill = fleet.start("prefill", SHARDS, "").await;

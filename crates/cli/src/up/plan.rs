@@ -21,6 +21,8 @@ const GATEWAY_DRAIN_MS: u64 = 1_500;
 /// A fleet that is to be.
 pub(super) struct Plan {
     listen: SocketAddr,
+    /// The texts of `[admin]` and `[auth]`.
+    doors: String,
     model: PathBuf,
     pki: PathBuf,
     gateway_config: PathBuf,
@@ -59,6 +61,7 @@ impl Plan {
             .collect::<Result<_, _>>()?;
         Ok(Self {
             listen: args.listen,
+            doors: doors(args)?,
             model: model.to_owned(),
             pki: state.pki(),
             gateway_config: state.config(PeerRole::Gateway.file_stem()),
@@ -84,9 +87,10 @@ impl Plan {
         let before = format!("{HEAD}[gateway]\n");
         let after = format!(
             "tokenizer = {}\nworkers = {}\ndrain_timeout_ms = {GATEWAY_DRAIN_MS}\n\n\
-             [identity]\ndirectory = {}\n\n{}",
+             {}[identity]\ndirectory = {}\n\n{}",
             quoted_path(&self.model),
             Value::Array(workers),
+            self.doors,
             quoted_path(&self.pki),
             self.policy
         );
@@ -132,6 +136,21 @@ impl Member {
         let (before, after) = &self.text;
         format!("{before}listen = \"{}\"\n{after}", self.listen)
     }
+}
+
+/// Who may come in, and where operators do.
+fn doors(args: &UpArgs) -> Result<String, Failure> {
+    let mut text = format!("[admin]\nlisten = \"{}\"\n\n", args.admin_listen());
+    if let Some(keys) = &args.keys {
+        // What is wrong with it shows here, before anything is started.
+        tandem_config::KeyFile::load(keys)?;
+        let path = std::path::absolute(keys)
+            .map_err(|error| Failure::mendable(format!("{}: {error}", keys.display())))?;
+        let _ = write!(text, "[auth]\nkeys = {}\n\n", quoted_path(&path));
+    } else if args.open {
+        text.push_str("[auth]\nmode = \"open\"\n\n");
+    }
+    Ok(text)
 }
 
 fn roles(args: &UpArgs) -> Vec<(String, WorkerRole)> {

@@ -4,9 +4,12 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use tandem_wire::identity::{Authority, PeerRole};
+use tandem_wire::identity::{Authority, Certificate, PeerRole};
 
 use crate::failure::Failure;
+
+/// A certificate that ends sooner is made anew.
+const DAYS_LEFT: u64 = 30;
 
 /// The folder, locked for as long as this lives.
 pub(super) struct StateFolder {
@@ -40,14 +43,18 @@ impl StateFolder {
         })
     }
 
-    /// Makes a certificate for `role`, unless there is one.
+    /// Makes a certificate for `role`, unless there is one that is good for a while.
     pub(super) fn certify(&self, role: &PeerRole) -> Result<(), Failure> {
         let exists = |ending| {
             self.pki()
                 .join(format!("{}.{ending}", role.file_stem()))
                 .exists()
         };
-        if !self.new_authority && exists("pem") && exists("key") {
+        let is_good = || {
+            let path = self.pki().join(format!("{}.pem", role.file_stem()));
+            Certificate::read(&path).is_ok_and(|certificate| certificate.days_left() >= DAYS_LEFT)
+        };
+        if !self.new_authority && exists("pem") && exists("key") && is_good() {
             return Ok(());
         }
         self.authority.issue(role).map_err(Failure::mendable)

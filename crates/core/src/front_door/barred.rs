@@ -96,5 +96,5 @@ fn serves(worker: &Worker, stage: Stage) -> bool {
         Stage::Prefill => role == WorkerRole::Prefill,
         Stage::Decode => role.decodes(),
     };
-    able && !worker.load.stopping
+    able && worker.takes_requests()
 }

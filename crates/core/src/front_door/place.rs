@@ -128,7 +128,7 @@ impl<P: Policy> FrontDoor<P> {
     fn most_free(&self) -> u64 {
         let decodes = self.fleet.workers().filter(|w| w.facts.role.decodes());
         let free = decodes
-            .filter(|w| !w.load.stopping)
+            .filter(|w| w.takes_requests())
             .map(|w| u64::from(w.free_pages()) * u64::from(w.facts.layout.geometry().page_tokens));
         free.max().unwrap_or(0)
     }
@@ -137,7 +137,7 @@ impl<P: Policy> FrontDoor<P> {
     fn kept_for(&self, facts: &RequestFacts) -> Option<WorkerId> {
         let large = self.fleet.workers().filter(|w| {
             w.facts.role.decodes()
-                && !w.load.stopping
+                && w.takes_requests()
                 && w.facts.layout.pages() >= pages_of(w, facts)
         });
         let emptiest = large.max_by_key(|w| w.free_pages())?;

@@ -260,3 +260,55 @@ fn a_worker_that_does_both_needs_no_second_one() {
         }
     ));
 }
+
+#[test]
+fn a_drained_worker_gets_nothing_new_and_what_waits_is_placed_when_it_is_back() {
+    let mut door = door();
+    door.join(worker("d2", WorkerRole::Decode), free(1, 16))
+        .unwrap();
+    let allow = |door: &mut FrontDoor<First>, worker: &str, standing| {
+        door.allow(&WorkerId::new(worker).unwrap(), standing, 100);
+        outputs(door)
+    };
+    assert_eq!(allow(&mut door, "d", Standing::Draining), []);
+    for n in 1..=2 {
+        let placed = submit(&mut door, n, 4);
+        let [Output::Ask { pair, .. }] = &placed[..] else {
+            panic!("{placed:?}");
+        };
+        assert_eq!(pair.decode.as_str(), "d2");
+    }
+    // The other one has no room for this one: it waits for the one that is drained.
+    assert_eq!(submit(&mut door, 3, 16), []);
+    assert!(door.ready());
+    let placed = allow(&mut door, "d", Standing::Enabled);
+    assert!(
+        matches!(&placed[..], [Output::Ask { pair, .. }] if pair.decode.as_str() == "d"),
+        "{placed:?}"
+    );
+    // With all of a role drained there is nothing to wait for.
+    allow(&mut door, "p", Standing::Draining);
+    assert!(!door.ready());
+    let rejected = submit(&mut door, 4, 1);
+    assert!(
+        matches!(
+            &rejected[..],
+            [Output::Reject {
+                why: Rejection::NoWorker("prefill"),
+                ..
+            }]
+        ),
+        "{rejected:?}"
+    );
+    // One that comes back comes as its operator left it.
+    let back = door.join_as(
+        worker("d", WorkerRole::Decode),
+        free(1, 16),
+        Standing::Draining,
+        50,
+    );
+    back.unwrap();
+    let fleet = door.fleet();
+    let worker = fleet.get(&WorkerId::new("d").unwrap()).unwrap();
+    assert!(!worker.takes_requests() && worker.weight == 50);
+}
