@@ -27,7 +27,14 @@ pub(super) fn complete(
     let mut text = AnswerText::new(Arc::clone(model), stop.texts.clone());
     // A token that ends an answer has no text.
     let worded = &answer[..answer.len() - usize::from(ends)];
-    let stopped = worded.iter().any(|token| text.push(*token).stopped);
+    let mut said = (1..).zip(worded).map(|(number, token)| {
+        if number <= stop.min_tokens {
+            text.push_through(*token)
+        } else {
+            text.push(*token)
+        }
+    });
+    let stopped = said.any(|pushed| pushed.stopped);
     let reason = if ends || stopped {
         FinishReason::Stop
     } else {
@@ -40,6 +47,7 @@ pub(super) fn complete(
             text.finish()
         },
         reason: reason.into(),
+        stop_text: text.stop_text().unwrap_or_default().to_owned(),
         ..proto::Finished::default()
     })
 }
@@ -97,6 +105,15 @@ mod tests {
         assert_eq!(
             told(asked(&answer, most, " two")),
             Some((String::new(), FinishReason::Stop))
+        );
+        let mut least = asked(&answer, most, "one");
+        if let Some(stop) = &mut least.stop {
+            stop.min_tokens = most;
+        }
+        assert_eq!(
+            told(least),
+            Some((String::new(), FinishReason::Length)),
+            "before the least number of tokens nothing ends it"
         );
         let mut ended = answer.clone();
         ended.push(end);
