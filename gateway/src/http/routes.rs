@@ -72,6 +72,7 @@ async fn route(app: &Arc<App>, request: Request<Incoming>) -> Result<Response<Bo
         Target::Ready => Ok(ready(app)),
         Target::Metrics => {
             let view = app.door.view();
+            app.metrics.prefix_index(view.index);
             let text = app.metrics.render(app.door.in_flight(), &view, &app.roster);
             let kind = "text/plain; version=0.0.4; charset=utf-8";
             Ok(reply::text(StatusCode::OK, kind, text))

@@ -18,6 +18,7 @@ mod limits;
 mod messages;
 mod parameters;
 mod places;
+mod prefixes;
 mod responses;
 mod retry;
 mod scripted_worker;
