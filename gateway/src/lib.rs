@@ -25,4 +25,5 @@ mod run;
 mod status;
 mod workers;
 
+pub use http::TlsError;
 pub use run::{StartError, run};

@@ -3,6 +3,7 @@
 //! Each gateway has a recorder of its own, so that several can live in one process.
 
 mod admission;
+mod http;
 mod workers;
 
 use ::metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder};
@@ -16,6 +17,7 @@ use crate::door::View;
 use crate::roster::Roster;
 
 pub(crate) use admission::AdmissionMetrics;
+pub(crate) use http::{Protocol, Refused};
 pub(crate) use workers::states as page_states;
 
 /// vLLM's buckets, so that its dashboards can be used.
@@ -72,6 +74,8 @@ static METADATA: Metadata<'static> =
 pub(crate) struct Metrics {
     recorder: PrometheusRecorder,
     handle: PrometheusHandle,
+    /// Of connections and certificates.
+    pub(crate) http: http::Http,
     in_flight: Gauge,
     queued: Gauge,
     pub(crate) prompt_tokens: Counter,
@@ -123,6 +127,7 @@ impl Metrics {
         };
         Ok(Self {
             handle: recorder.handle(),
+            http: http::Http::new(&recorder),
             in_flight: gauge(IN_FLIGHT),
             queued: gauge(QUEUED),
             prompt_tokens: counter(PROMPT_TOKENS),

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tandem_config::GatewayConfig;
@@ -12,13 +12,12 @@ use tandem_policies::Pairing;
 use tandem_text::TextError;
 use tandem_wire::task::{Task, spawn};
 use tandem_wire::{ConnectError, ControlOptions, Endpoint, Identity, IdentityError};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::{interval, timeout};
 
 use crate::app::{App, unix_seconds};
 use crate::door::Door;
-use crate::http::{Limits, serve};
+use crate::http::{self, OpenError, Stages, TlsError};
 use crate::metrics::Metrics;
 use crate::reading::{self, Reading};
 use crate::relay::Farewells;
@@ -34,13 +33,18 @@ const SETTLE: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The address for clients cannot be used.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address} ({protocol}): {source}")]
     Listen {
         /// Which.
         address: SocketAddr,
+        /// TCP, or UDP for HTTP/3.
+        protocol: &'static str,
         /// What the system said.
         source: std::io::Error,
     },
+    /// The certificate for clients cannot be used.
+    #[error("[tls] {0}")]
+    Tls(#[from] TlsError),
     /// The model's tokenizer or chat template cannot be loaded.
     #[error(transparent)]
     Model(#[from] TextError),
@@ -74,16 +78,12 @@ pub async fn run(
     };
     let local = workers::local_address(&config.workers);
     let endpoint = Endpoint::bind(local, &identity, options)?;
-    let address = config.listen;
-    let unheard = |source| StartError::Listen { address, source };
-    let listener = TcpListener::bind(address).await.map_err(unheard)?;
-    let address = listener.local_addr().map_err(unheard)?;
-
     let mut admission = config.admission.clone().within(config.queue_limit);
     // Gateways with the same file must not try a worker in step.
     admission.breaker.seed = rand::random();
     let metrics = Metrics::new(&admission).map_err(|e| StartError::Internal(e.to_string()))?;
     let metrics = Arc::new(metrics);
+    let opened = http::open(&config, &metrics)?;
     let policy = Pairing::new(&config.policy, rand::random());
     // One request for each connection, and as many as may wait besides.
     let tickets = config.max_connections + config.queue_limit;
@@ -105,14 +105,39 @@ pub async fn run(
         stopping: AtomicBool::new(false),
         halt: watch::Sender::new(false),
     });
-    started(address);
-    serve(listener, app, limits(&config), shutdown).await;
+    let answers = http::answers(Arc::clone(&app), &config.http, opened.http3_port());
+    let stages = Stages {
+        stopping: || app.stopping.store(true, Ordering::Relaxed),
+        halt: || {
+            app.halt.send_replace(true);
+        },
+    };
+    started(opened.address);
+    http::serve(opened.front, answers, shutdown, stages).await;
+    drop((opened.watch, app));
     // All requests are gone by now, and with them all handles: the farewells end by themselves.
     let _ = timeout(LAST_WORDS, farewell_task.join()).await;
     drop((worker_tasks, settle_task, door_task));
     endpoint.close();
     let _ = timeout(LAST_WORDS, endpoint.closed()).await;
     Ok(())
+}
+
+impl From<OpenError> for StartError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Listen {
+                address,
+                protocol,
+                source,
+            } => Self::Listen {
+                address,
+                protocol,
+                source,
+            },
+            OpenError::Tls(error) => Self::Tls(error),
+        }
+    }
 }
 
 async fn load(config: &GatewayConfig) -> Result<Reading, StartError> {
@@ -125,15 +150,6 @@ async fn load(config: &GatewayConfig) -> Result<Reading, StartError> {
     let loading = move || Reading::load(Path::new(&path), limits);
     let loaded = tokio::task::spawn_blocking(loading).await;
     Ok(loaded.map_err(|e| StartError::Internal(e.to_string()))??)
-}
-
-const fn limits(config: &GatewayConfig) -> Limits {
-    Limits {
-        connections: config.max_connections,
-        header_timeout: config.header_timeout,
-        write_timeout: config.request_timeout,
-        drain_timeout: config.drain_timeout,
-    }
 }
 
 fn settle(metrics: Arc<Metrics>) -> Task<()> {

@@ -7,7 +7,9 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use crate::section::{PATH, SOCKET, Section, socket, text};
-use crate::{AdmissionSettings, ControlConfig, IdentityConfig, PolicySettings};
+use crate::{
+    AdmissionSettings, ControlConfig, HttpConfig, IdentityConfig, PolicySettings, TlsConfig,
+};
 
 /// A gateway, with all that it needs of the other tables.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +40,10 @@ pub struct GatewayConfig {
     pub max_choices: usize,
     /// Time for open requests to end after the gateway was told to stop. Default 5 s.
     pub drain_timeout: Duration,
+    /// `[http]`: what clients may do on a connection.
+    pub http: HttpConfig,
+    /// `[tls]`: the certificate that clients see; `None` where they are served in the clear.
+    pub tls: Option<TlsConfig>,
     /// `[policy]`: which workers serve a request.
     pub policy: PolicySettings,
     /// `[admission]`: who waits and who is turned away, with `queue_limit` as the bound of all.
@@ -82,6 +88,8 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<GatewayConfig> {
         default_max_tokens: default_max_tokens.or(Some(2048)),
         max_choices: max_choices.unwrap_or(32),
         drain_timeout,
+        http: HttpConfig::default(),
+        tls: None,
         policy: PolicySettings::default(),
         admission: AdmissionSettings::one_class(queue_limit.unwrap_or(1024)),
         identity: IdentityConfig::default(),

@@ -14,8 +14,10 @@ use crate::error::{Problem, Problems, unknown};
 use crate::size::{format_bytes, parse_bytes};
 
 /// Every table of the schema, in the order in which a file has them.
-const SECTIONS: [&str; 9] = [
+const SECTIONS: [&str; 11] = [
     "gateway",
+    "http",
+    "tls",
     "admission",
     "policy",
     "worker",

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tandem_config::{
-    AdmissionSettings, ControlConfig, GatewayConfig, IdentityConfig, PolicySettings,
+    AdmissionSettings, ControlConfig, GatewayConfig, HttpConfig, IdentityConfig, PolicySettings,
 };
 use tandem_gateway::{StartError, run};
 use tandem_wire::identity::{Authority, PeerRole};
@@ -64,6 +64,8 @@ pub(crate) fn config(pki: &TempDir, workers: Vec<SocketAddr>) -> GatewayConfig {
         default_max_tokens: None,
         max_choices: 8,
         drain_timeout: Duration::from_secs(1),
+        http: HttpConfig::default(),
+        tls: None,
         policy: PolicySettings::default(),
         admission: AdmissionSettings::one_class(1_000_000),
         identity: IdentityConfig {
