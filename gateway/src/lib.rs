@@ -34,5 +34,6 @@ mod status;
 mod workers;
 
 pub use auth::AuthError;
+pub use http::TlsError;
 pub use reload::Origin;
 pub use run::{Gateway, StartError, Started, run};

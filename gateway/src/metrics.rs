@@ -3,6 +3,7 @@
 //! Each gateway has a recorder of its own, so that several can live in one process.
 
 mod admission;
+mod http;
 mod operations;
 mod workers;
 
@@ -17,6 +18,7 @@ use crate::door::View;
 use crate::roster::Roster;
 
 pub(crate) use admission::AdmissionMetrics;
+pub(crate) use http::{Protocol, Refused};
 pub(crate) use operations::render as operations;
 pub(crate) use workers::states as page_states;
 
@@ -77,6 +79,8 @@ static METADATA: Metadata<'static> =
 pub(crate) struct Metrics {
     recorder: PrometheusRecorder,
     handle: PrometheusHandle,
+    /// Of connections and certificates.
+    pub(crate) http: http::Http,
     in_flight: Gauge,
     queued: Gauge,
     pub(crate) prompt_tokens: Counter,
@@ -140,6 +144,7 @@ impl Metrics {
         };
         Ok(Self {
             handle: recorder.handle(),
+            http: http::Http::new(&recorder),
             in_flight: gauge(IN_FLIGHT),
             queued: gauge(QUEUED),
             prompt_tokens: counter(PROMPT_TOKENS),

@@ -31,7 +31,7 @@ use crate::admin;
 use crate::app::{App, unix_seconds};
 use crate::auth::{AuthError, Gate, Rules};
 use crate::door::Door;
-use crate::http::{Limits, serve};
+use crate::http::{self, OpenError, Stages, TlsError};
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::reading::{self, Reading};
@@ -50,13 +50,18 @@ const SETTLE: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// An address for clients or operators cannot be used.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address} ({protocol}): {source}")]
     Listen {
         /// Which.
         address: SocketAddr,
+        /// TCP, or UDP for HTTP/3.
+        protocol: &'static str,
         /// What the system said.
         source: std::io::Error,
     },
+    /// The certificate for clients cannot be used.
+    #[error("[tls] {0}")]
+    Tls(#[from] TlsError),
     /// The model's tokenizer or chat template cannot be loaded.
     #[error(transparent)]
     Model(#[from] TextError),
@@ -136,7 +141,6 @@ impl Gateway {
         let (reading, rules) = load(&config).await?;
         let local = workers::local_address(&config.workers);
         let (endpoint, renewals) = control(&config, local)?;
-        let (listener, address) = listen(config.listen).await?;
         let admin = match &config.admin {
             Some(admin) => Some(listen(admin.listen).await?),
             None => None,
@@ -146,6 +150,8 @@ impl Gateway {
         admission.breaker.seed = rand::random();
         let metrics = Metrics::new(&admission).map_err(|e| StartError::Internal(e.to_string()))?;
         let metrics = Arc::new(metrics);
+        let opened = http::open(&config, &metrics)?;
+        let address = opened.address;
         let policy = Pairing::new(&config.policy, rand::random());
         // One request for each connection, and as many as may wait besides.
         let tickets = config.max_connections + config.queue_limit;
@@ -193,8 +199,18 @@ impl Gateway {
         });
         let admin_task = admin.map(|(listener, _)| admin::start(listener, Arc::clone(&app)));
         let draining = drain(Arc::clone(&app), shutdown);
-        serve(listener, Arc::clone(&app), limits(&config), draining).await;
-        drop((admin_task, reload_task, app));
+        let answers = http::answers(Arc::clone(&app), &config.http, opened.http3_port());
+        let stages = Stages {
+            stopping: || {
+                app.stopping.store(true, Ordering::Relaxed);
+                app.live.get().drain_timeout
+            },
+            halt: || {
+                app.halt.send_replace(true);
+            },
+        };
+        http::serve(opened.front, answers, draining, stages).await;
+        drop((admin_task, reload_task, opened.watch, app));
         // All requests are gone by now, and with them all handles: the farewells end by themselves.
         let _ = timeout(LAST_WORDS, farewell_task.join()).await;
         drop((workers, settle_task, door_task, renewals));
@@ -271,8 +287,29 @@ async fn drain(app: Arc<App>, shutdown: impl Future<Output = ()>) {
     }
 }
 
+impl From<OpenError> for StartError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Listen {
+                address,
+                protocol,
+                source,
+            } => Self::Listen {
+                address,
+                protocol,
+                source,
+            },
+            OpenError::Tls(error) => Self::Tls(error),
+        }
+    }
+}
+
 async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
-    let unheard = |source| StartError::Listen { address, source };
+    let unheard = |source| StartError::Listen {
+        address,
+        protocol: "TCP",
+        source,
+    };
     let listener = TcpListener::bind(address).await.map_err(unheard)?;
     let address = listener.local_addr().map_err(unheard)?;
     Ok((listener, address))
@@ -299,14 +336,6 @@ async fn load(config: &GatewayConfig) -> Result<(Reading, Rules), StartError> {
     };
     let loaded = tokio::task::spawn_blocking(loading).await;
     loaded.map_err(|e| StartError::Internal(e.to_string()))?
-}
-
-const fn limits(config: &GatewayConfig) -> Limits {
-    Limits {
-        connections: config.max_connections,
-        header_timeout: config.header_timeout,
-        write_timeout: config.request_timeout,
-    }
 }
 
 fn settle(metrics: Arc<Metrics>) -> Task<()> {

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use tandem_config::{
-    AdminConfig, AuthConfig, Config, ControlConfig, FabricConfig, GatewayConfig, IdentityConfig,
-    KvBudget, LogFormat, WorkerConfig, format_bytes,
+    AdminConfig, AuthConfig, Config, ControlConfig, CorsOrigins, FabricConfig, GatewayConfig,
+    HttpConfig, IdentityConfig, KvBudget, LogFormat, TlsConfig, WorkerConfig, format_bytes,
 };
 
 use crate::console::say;
@@ -64,6 +64,10 @@ impl Display for Summary<'_> {
         } = self.0;
         if let Some(gateway) = gateway {
             f.write_str(&gateway_table(gateway))?;
+            f.write_str(&http_table(&gateway.http))?;
+            if let Some(tls) = &gateway.tls {
+                f.write_str(&tls_table(tls))?;
+            }
             f.write_str(&auth_table(&gateway.auth))?;
             if let Some(admin) = &gateway.admin {
                 f.write_str(&admin_table(admin))?;
@@ -218,6 +222,45 @@ fn admin_table(admin: &AdminConfig) -> String {
         .done()
 }
 
+fn http_table(http: &HttpConfig) -> String {
+    let origins = match &http.cors_origins {
+        CorsOrigins::None => "[]".to_owned(),
+        CorsOrigins::Any => quoted("*").to_string(),
+        CorsOrigins::These(origins) => {
+            toml::Value::from(origins.iter().map(quoted).collect::<Vec<_>>()).to_string()
+        }
+    };
+    let bytes = |size: usize| format_bytes(size as u64);
+    Table::new("http")
+        .millis("idle_timeout_ms", http.idle_timeout)
+        .text("min_body_bytes_per_s", format_bytes(http.min_body_rate))
+        .text("max_bodies_bytes", format_bytes(http.max_bodies_bytes))
+        .text("max_header_bytes", bytes(http.max_header_bytes))
+        .raw("max_headers", http.max_headers)
+        .text("max_uri_bytes", bytes(http.max_uri_bytes))
+        .raw("max_streams", http.max_streams)
+        .unless_absent(
+            "max_connections_per_address",
+            http.max_connections_per_address,
+            "as many as in total",
+        )
+        .raw("cors_origins", origins)
+        .raw("http3", http.http3)
+        .done()
+}
+
+fn tls_table(tls: &TlsConfig) -> String {
+    let client_ca = tls.client_ca.as_ref().map(|path| quoted(path.display()));
+    Table::new("tls")
+        .text("certificate", tls.certificate.display())
+        .text("key", tls.key.display())
+        .unless_absent("client_ca", client_ca, "clients need no certificate")
+        .millis("reload_interval_ms", tls.reload_interval)
+        .millis("handshake_timeout_ms", tls.handshake_timeout)
+        .raw("max_handshakes", tls.max_handshakes)
+        .done()
+}
+
 fn worker_table(worker: &WorkerConfig) -> String {
     let table = Table::new("worker")
         .text("id", &worker.id)
@@ -349,6 +392,8 @@ mod tests {
     fn a_summary_is_a_file_that_comes_to_the_same() {
         let text = "[gateway]\ntokenizer = \"t\"\nworkers = [\"127.0.0.1:1\"]\n\
                     default_max_tokens = 5\ndrain_pause_ms = 9\n\
+                    [http]\nhttp3 = true\ncors_origins = [\"https://a\"]\n\
+                    max_uri_bytes = 100\n[tls]\ncertificate = \"c\"\nkey = \"k\"\n\
                     [auth]\nkeys = \"k.toml\"\njwks = \"j.json\"\njwt_issuer = \"i\"\n\
                     jwt_audience = \"a\"\n[admin]\nlisten = \"127.0.0.1:1\"\n[policy]\nseed = 3\n[policy.decode]\n\
                     choose = \"random\"\n[admission]\nretries = 1\ndefault_class = \"a\"\n\

@@ -8,7 +8,8 @@ use toml::de::DeValue;
 
 use crate::section::{PATH, SOCKET, Section, socket, text};
 use crate::{
-    AdminConfig, AdmissionSettings, AuthConfig, ControlConfig, IdentityConfig, PolicySettings,
+    AdminConfig, AdmissionSettings, AuthConfig, ControlConfig, HttpConfig, IdentityConfig,
+    PolicySettings, TlsConfig,
 };
 
 /// A gateway, with all that it needs of the other tables.
@@ -47,6 +48,10 @@ pub struct GatewayConfig {
     pub auth: AuthConfig,
     /// `[admin]`: the listener for operators; `None`, the default: there is none.
     pub admin: Option<AdminConfig>,
+    /// `[http]`: what clients may do on a connection.
+    pub http: HttpConfig,
+    /// `[tls]`: the certificate that clients see; `None` where they are served in the clear.
+    pub tls: Option<TlsConfig>,
     /// `[policy]`: which workers serve a request.
     pub policy: PolicySettings,
     /// `[admission]`: who waits and who is turned away, with `queue_limit` as the bound of all.
@@ -104,6 +109,8 @@ pub(crate) fn read(section: &mut Section<'_, '_>, auth: &AuthConfig) -> Option<G
         drain_pause,
         auth: AuthConfig::default(),
         admin: None,
+        http: HttpConfig::default(),
+        tls: None,
         policy: PolicySettings::default(),
         admission: AdmissionSettings::one_class(queue_limit.unwrap_or(1024)),
         identity: IdentityConfig::default(),

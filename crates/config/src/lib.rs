@@ -17,12 +17,14 @@ mod control;
 mod error;
 mod fabric;
 mod gateway;
+mod http;
 mod identity;
 mod keys;
 mod log;
 mod policy;
 mod section;
 mod size;
+mod tls;
 mod topology;
 mod worker;
 
@@ -36,6 +38,7 @@ pub use control::ControlConfig;
 pub use error::{ConfigError, Problem, Problems, Unreadable};
 pub use fabric::FabricConfig;
 pub use gateway::GatewayConfig;
+pub use http::{CorsOrigins, HttpConfig};
 pub use identity::IdentityConfig;
 pub use keys::{KeyEntry, KeyFile};
 pub use log::{LogConfig, LogFormat, LogLevel};
@@ -43,6 +46,7 @@ pub use section::is_name;
 pub use size::{format_bytes, parse_bytes};
 pub use tandem_core::admission::{AdmissionSettings, Limits};
 pub use tandem_policies::PolicySettings;
+pub use tls::TlsConfig;
 pub use worker::{InvalidSha256, KvBudget, Sha256, WorkerConfig};
 
 use section::{Document, SECTIONS};
@@ -82,6 +86,9 @@ impl Config {
         let control = document.section("control", control::read);
         let fabric = document.section("fabric", fabric::read);
         let log = document.section("log", log::read);
+        let has_tls = document.has("tls");
+        let http = document.section("http", |section| http::read(section, has_tls));
+        let tls = document.section("tls", tls::read).filter(|_| has_tls);
         let policy = policy::read(&mut document);
         let has_admission = document.has("admission");
         let admission = document.section("admission", admission::read);
@@ -110,6 +117,8 @@ impl Config {
         let gateway = gateway.map(|gateway| GatewayConfig {
             auth,
             admin,
+            http,
+            tls,
             policy: policy.clone().unwrap_or_default(),
             admission: admission.clone(),
             identity: identity.clone().resolve("gateway"),

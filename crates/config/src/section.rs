@@ -16,6 +16,8 @@ use crate::size::{format_bytes, parse_bytes};
 /// Every table of the schema, in the order in which a file has them.
 pub(crate) const SECTIONS: &[&str] = &[
     "gateway",
+    "http",
+    "tls",
     "auth",
     "admin",
     "admission",

@@ -40,6 +40,7 @@ fn a_short_gateway_file_gets_the_documented_defaults() {
     assert_eq!(gateway.header_timeout, Duration::from_secs(10));
     assert_eq!(gateway.default_max_tokens, Some(2048));
     assert_eq!(gateway.max_choices, 32);
+    assert_eq!((gateway.http, gateway.tls), (HttpConfig::default(), None));
     assert_eq!(gateway.policy, PolicySettings::default());
     assert_eq!(gateway.identity.name, "gateway");
     assert_eq!(gateway.identity.directory, PathBuf::from("etc/pki"));
@@ -133,8 +134,8 @@ fn an_unknown_key_is_told_the_nearest_known_one_or_all_of_them() {
     );
     assert_complaint(
         &format!("listen = 1\n{GATEWAY}"),
-        "1: unknown key outside a table: `listen`; known: gateway, admission, auth, admin, policy, worker, fabric, \
-         topology, identity, control, log",
+        "1: unknown key outside a table: `listen`; known: gateway, http, tls, auth, admin, admission, policy, \
+         worker, fabric, topology, identity, control, log",
     );
 }
 
@@ -502,4 +503,42 @@ fn operators_get_a_listener_and_outside_of_the_machine_a_key() {
     assert_eq!(config.key_hashes.len(), 2);
     assert!(admin("key_hash = \"geheim\"\n").is_err());
     assert!(admin("key_hash = []\n").is_err());
+}
+
+#[test]
+fn http_and_tls_are_read_and_their_mistakes_located() {
+    let text = format!(
+        "{GATEWAY}[http]\nhttp3 = true\ncors_origins = [\"https://a.example:8443\"]\n\
+         max_header_bytes = \"64KiB\"\nmax_connections_per_address = 9\n\
+         [tls]\ncertificate = \"c.pem\"\nkey = \"/k.pem\"\nclient_ca = \"ca.pem\"\n"
+    );
+    let gateway = parse(&text).unwrap().gateway.unwrap();
+    let origins = vec!["https://a.example:8443".to_owned()];
+    assert_eq!(gateway.http.cors_origins, CorsOrigins::These(origins));
+    assert_eq!(gateway.http.max_header_bytes, 65_536);
+    assert_eq!(gateway.http.max_connections_per_address, Some(9));
+    let tls = gateway.tls.unwrap();
+    assert_eq!(
+        (tls.certificate, tls.key),
+        (PathBuf::from("etc/c.pem"), PathBuf::from("/k.pem"))
+    );
+    assert_eq!(tls.client_ca, Some(PathBuf::from("etc/ca.pem")));
+    let any = parse(&format!("{GATEWAY}[http]\ncors_origins = \"*\"\n")).unwrap();
+    assert_eq!(any.gateway.unwrap().http.cors_origins, CorsOrigins::Any);
+
+    assert_complaint(
+        &format!("{GATEWAY}[http]\nhttp3 = true\n"),
+        "5: [http] http3: HTTP/3 needs TLS, and there is no [tls]",
+    );
+    assert_complaint(
+        &format!("{GATEWAY}[tls]\ncertificate = \"c.pem\"\n"),
+        "4: [tls] needs `key`: a path, relative to this file's folder or absolute",
+    );
+    for bad in ["a.example", "https://a.example/", "https://A.example", "*"] {
+        assert_complaint(
+            &format!("{GATEWAY}[http]\ncors_origins = [\"{bad}\"]\n"),
+            "5: [http] cors_origins: want \"*\" or a list of origins such as \
+             [\"https://chat.example.com\"], found a list",
+        );
+    }
 }

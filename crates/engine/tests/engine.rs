@@ -246,21 +246,21 @@ fn an_answer_cut_anywhere_goes_on_with_the_very_next_letter() {
         ..GREEDY
     };
     let tokens = prompt(4, 12);
-    let plain = rig.generate(&tokens, 0, sampling, on(40));
+    let plain = rig.generate(&tokens, 0, sampling.clone(), on(40));
     let letters: Vec<char> = plain.text.chars().collect();
     let held: String = letters[8..11].iter().chain(&['\u{1}', '\u{1}']).collect();
     let stop = StopConditions {
         stop: vec![held],
         ..on(40)
     };
-    let whole = rig.generate(&tokens, 0, sampling, stop.clone());
+    let whole = rig.generate(&tokens, 0, sampling.clone(), stop.clone());
     assert_eq!(whole.text, plain.text);
     assert_ne!(whole.pieces, plain.pieces, "nothing was held back");
     for cut in 1..40 {
         let begun: Vec<u32> = tokens.iter().chain(&whole.tokens[..cut]).copied().collect();
         let pages = rig.pages_for(0, 52);
         rig.prefill(&begun, pages.clone());
-        let id = rig.start(&begun, cut as u32, pages, sampling, stop.clone());
+        let id = rig.start(&begun, cut as u32, pages, sampling.clone(), stop.clone());
         let rest = rig.answers(&[id]).remove(0);
         let text = whole.pieces[..cut].concat() + &rest.text;
         assert_eq!(

@@ -1,26 +1,64 @@
-//! Reading a request's body, up to the limit.
+//! Reading a request's body, inflated where it is gzip'ed, up to the limit.
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use http::header::EXPECT;
-use http::{HeaderMap, Request};
+use http::header::{CONTENT_ENCODING, EXPECT};
+use http::{HeaderMap, Request, StatusCode};
 use http_body::Body;
 use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
+use tokio::task::yield_now;
 use tokio::time::{Duration, Instant, timeout_at};
 
-use crate::api::error::ApiError;
+use super::http1::Refusal;
+use super::inflate::{Inflate, InflateError, STEP};
+use super::pace::{Pace, Paced};
+use super::room::{BodyRoom, Held, NoRoom};
+use crate::api::error::{ApiError, RETRY_AFTER};
 
 /// What is over the limit is read and thrown away for so long: a client that is still writing when
 /// the connection closes never sees the reply.
 const DISCARD: Duration = Duration::from_secs(5);
 
-/// The whole body; 413 where it is over `limit` bytes, whatever its headers say.
+/// Every request's body, whatever it came over.
+pub(crate) type RequestBody = UnsyncBoxBody<Bytes, io::Error>;
+
+/// A body of hyper's, which has to come at some pace.
+pub(crate) fn incoming(body: Incoming, pace: Pace) -> RequestBody {
+    Paced::new(body.map_err(io_error), pace).boxed_unsync()
+}
+
+/// What the socket said where it did, which hyper keeps inside.
+fn io_error(error: hyper::Error) -> io::Error {
+    let mut source = error.source();
+    while let Some(inner) = source {
+        if let Some(inner) = inner.downcast_ref::<io::Error>() {
+            return match refusal(inner) {
+                Some(refusal) => io::Error::new(inner.kind(), refusal),
+                None => io::Error::new(inner.kind(), error),
+            };
+        }
+        source = inner.source();
+    }
+    io::Error::other(error)
+}
+
+fn refusal(error: &io::Error) -> Option<Refusal> {
+    error.get_ref()?.downcast_ref::<Refusal>().copied()
+}
+
+/// The whole body; 503 where the bodies of all clients take too much, 413 where it is over `limit` bytes, whatever its headers say.
 pub(crate) async fn read(
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     limit: u64,
     deadline: Instant,
 ) -> Result<Bytes, ApiError> {
     let (head, mut body) = request.into_parts();
+    let gzip = is_gzip(&head.headers)?;
     // A client that waits for our word before it sends the body gets the reply instead.
     let announced = body.size_hint().lower();
     if announced > limit {
@@ -29,15 +67,67 @@ pub(crate) async fn read(
         }
         return Err(ApiError::too_large(limit));
     }
-    match timeout_at(deadline, collect(&mut body, limit)).await {
-        Ok(Ok(Some(bytes))) => Ok(bytes),
-        Ok(Ok(None)) => {
+    let room = head.extensions.get::<Arc<BodyRoom>>();
+    // A request that came by no layer has all the room that it may take.
+    let mut held = room.map_or_else(|| BodyRoom::new(limit).hold(), BodyRoom::hold);
+    let collecting = async {
+        if gzip {
+            inflate(&mut body, limit, &mut held).await
+        } else {
+            collect(&mut body, limit, &mut held).await
+        }
+    };
+    match timeout_at(deadline, collecting).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(NotRead::TooLarge)) => {
             discard(&mut body, deadline).await;
             Err(ApiError::too_large(limit))
         }
-        Ok(Err(error)) => Err(ApiError::body(format!("The body broke off: {error}."))),
+        Ok(Err(NotRead::NoRoom)) => {
+            let message = "Too many request bodies are being read.".to_owned();
+            Err(ApiError::busy("overloaded", message, RETRY_AFTER))
+        }
+        Ok(Err(NotRead::Gzip(why))) => {
+            discard(&mut body, deadline).await;
+            let message = format!("The body is not what its Content-Encoding says, gzip: {why}.");
+            Err(ApiError::bad("invalid_encoding", message))
+        }
+        Ok(Err(NotRead::Broken(error))) => Err(broken(&error)),
         Err(_) => Err(ApiError::body("The body did not come in time.")),
     }
+}
+
+fn broken(error: &io::Error) -> ApiError {
+    if let Some(refusal) = refusal(error) {
+        return refusal.error();
+    }
+    ApiError::body(match error.kind() {
+        io::ErrorKind::TimedOut => format!("The body came too slowly: {error}."),
+        _ => format!("The body broke off: {error}."),
+    })
+}
+
+/// Whether the body is gzip'ed; refused where it is anything else. `deflate` stands for two different
+/// forms, and nobody needs it.
+fn is_gzip(headers: &HeaderMap) -> Result<bool, ApiError> {
+    let mut gzip = false;
+    let values = headers.get_all(CONTENT_ENCODING).iter();
+    let names = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    for name in names.map(<[u8]>::trim_ascii) {
+        let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+        if (is("gzip") || is("x-gzip")) && !gzip {
+            gzip = true;
+        } else if !is("identity") && !name.is_empty() {
+            return Err(ApiError {
+                status: StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                ..ApiError::bad(
+                    "unsupported_encoding",
+                    "The body's Content-Encoding is not understood: want gzip, or none.",
+                )
+            });
+        }
+    }
+    Ok(gzip)
 }
 
 fn waits(headers: &HeaderMap) -> bool {
@@ -46,22 +136,71 @@ fn waits(headers: &HeaderMap) -> bool {
         .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
-/// `None` where there is more than `limit`.
-async fn collect(body: &mut Incoming, limit: u64) -> Result<Option<Bytes>, hyper::Error> {
-    let mut collected = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        let Ok(data) = frame?.into_data() else {
-            continue;
-        };
-        if (collected.len() + data.len()) as u64 > limit {
-            return Ok(None);
-        }
-        collected.extend_from_slice(&data);
-    }
-    Ok(Some(collected.freeze()))
+/// Why there is no body.
+enum NotRead {
+    TooLarge,
+    NoRoom,
+    Gzip(String),
+    Broken(io::Error),
 }
 
-async fn discard(body: &mut Incoming, deadline: Instant) {
+impl From<InflateError> for NotRead {
+    fn from(error: InflateError) -> Self {
+        match error {
+            InflateError::TooLarge => Self::TooLarge,
+            InflateError::Malformed(why) => Self::Gzip(why),
+        }
+    }
+}
+
+impl From<NoRoom> for NotRead {
+    fn from(NoRoom: NoRoom) -> Self {
+        Self::NoRoom
+    }
+}
+
+/// The next bytes; `None` at the end.
+async fn data(body: &mut RequestBody) -> Result<Option<Bytes>, NotRead> {
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame.map_err(NotRead::Broken)?.into_data() {
+            return Ok(Some(data));
+        }
+    }
+    Ok(None)
+}
+
+async fn collect(body: &mut RequestBody, limit: u64, held: &mut Held) -> Result<Bytes, NotRead> {
+    let mut collected = BytesMut::new();
+    while let Some(data) = data(body).await? {
+        let length = (collected.len() + data.len()) as u64;
+        if length > limit {
+            return Err(NotRead::TooLarge);
+        }
+        held.grow(length)?;
+        collected.extend_from_slice(&data);
+    }
+    Ok(collected.freeze())
+}
+
+/// Gives way to others after each step: a few bytes may be worth a lot of work.
+async fn inflate(body: &mut RequestBody, limit: u64, held: &mut Held) -> Result<Bytes, NotRead> {
+    let mut inflate = Inflate::new(limit);
+    let mut compressed = 0;
+    while let Some(data) = data(body).await? {
+        compressed += data.len() as u64;
+        if compressed > limit {
+            return Err(NotRead::TooLarge);
+        }
+        for step in data.chunks(STEP) {
+            inflate.write(step)?;
+            held.grow(inflate.kept())?;
+            yield_now().await;
+        }
+    }
+    Ok(inflate.finish()?.into())
+}
+
+async fn discard(body: &mut RequestBody, deadline: Instant) {
     let until = deadline.min(Instant::now() + DISCARD);
     let rest = async { while let Some(Ok(_)) = body.frame().await {} };
     let _ = timeout_at(until, rest).await;

@@ -9,11 +9,11 @@ use std::task::{Context, Poll};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 use tower::Service;
 
+use super::body::RequestBody;
 use super::reply::{self, Body};
 use super::request_id::RequestName;
 use super::sse;
@@ -32,7 +32,7 @@ pub(crate) struct Routes {
     pub(crate) app: Arc<App>,
 }
 
-impl Service<Request<Incoming>> for Routes {
+impl Service<Request<RequestBody>> for Routes {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
@@ -41,7 +41,7 @@ impl Service<Request<Incoming>> for Routes {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         let app = Arc::clone(&self.app);
         Box::pin(async move {
             Ok(route(&app, request)
@@ -51,7 +51,7 @@ impl Service<Request<Incoming>> for Routes {
     }
 }
 
-async fn route(app: &Arc<App>, request: Request<Incoming>) -> Result<Response<Body>, ApiError> {
+async fn route(app: &Arc<App>, request: Request<RequestBody>) -> Result<Response<Body>, ApiError> {
     let target = Target::of(request.uri().path());
     target.check(request.method()).map_err(ApiError::method)?;
     let ok = |value: Value| Ok(reply::json(StatusCode::OK, &value));
@@ -87,7 +87,7 @@ async fn route(app: &Arc<App>, request: Request<Incoming>) -> Result<Response<Bo
 async fn text(
     app: &Arc<App>,
     task: TextTask,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
 ) -> Result<Response<Body>, ApiError> {
     let deadline = Instant::now() + app.request_timeout();
     let view = app.door.view();
@@ -112,7 +112,7 @@ async fn text(
 async fn generate(
     app: &Arc<App>,
     endpoint: Endpoint,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
 ) -> Result<Response<Body>, ApiError> {
     let deadline = Instant::now() + app.request_timeout();
     let name = request

@@ -4,161 +4,226 @@
 //! says so, and close what is still open then.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use http::Request;
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use tower::{Service, ServiceBuilder};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
-use super::catch::CatchLayer;
-use super::envelope::EnvelopeLayer;
-use super::observe::ObserveLayer;
-use super::patience::Patient;
-use super::request_id::RequestIdLayer;
-use super::routes::Routes;
-use crate::app::App;
-use crate::auth::AuthLayer;
+use super::addresses::{Addresses, Place};
+use super::connection::{self, Agreed, ConnectionLimits};
+use super::http3;
+use super::layers::Answers;
+use super::tls::Tls;
+use crate::metrics::{Metrics, Refused};
 
-/// Streams that one HTTP/2 client may have open.
-const HTTP2_STREAMS: u32 = 256;
 /// After the system refused a connection: no descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-const HTTP2_KEEP_ALIVE: Duration = Duration::from_secs(20);
 /// For the error of a request that was ended to reach its client.
 const LAST_EVENTS: Duration = Duration::from_millis(500);
+/// From so many connections on, clients of QUIC have to prove that their address is theirs before
+/// anything is kept for them.
+const UNPROVEN: usize = 64;
+/// Of one connection's plain text that waits to be encrypted.
+const TLS_BUFFER: usize = 16 << 10;
 
 /// Bounds of connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Open at once; more wait in the system's queue.
     pub(crate) connections: usize,
-    /// For a request's headers.
-    pub(crate) header_timeout: Duration,
-    /// For a client that stops reading.
-    pub(crate) write_timeout: Duration,
+    /// Open at once from one address.
+    pub(crate) per_address: Option<usize>,
+    /// Of each.
+    pub(crate) each: ConnectionLimits,
+}
+
+/// Where clients come in, and on which terms.
+pub(crate) struct Front {
+    pub(crate) listener: TcpListener,
+    /// `None` where clients are served in the clear.
+    pub(crate) tls: Option<Tls>,
+    /// HTTP/3's, where it is served.
+    pub(crate) quic: Option<quinn::Endpoint>,
+    pub(crate) limits: Limits,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// What others do at the stages of the end.
+pub(crate) struct Stages<A, B> {
+    /// No new connections from now on; says how long open requests have to end.
+    pub(crate) stopping: A,
+    /// Requests that are still open must end.
+    pub(crate) halt: B,
 }
 
 /// Serves until `shutdown` resolves and connections have ended, or run out of time.
 pub(crate) async fn serve(
-    listener: TcpListener,
-    app: Arc<App>,
-    limits: Limits,
+    front: Front,
+    service: impl Answers,
     shutdown: impl Future<Output = ()>,
+    stages: Stages<impl FnOnce() -> Duration, impl FnOnce()>,
 ) {
     let (stop, stopping) = watch::channel(false);
     let mut connections = JoinSet::new();
+    let Front {
+        listener,
+        tls,
+        quic,
+        limits,
+        metrics,
+    } = front;
+    let handshakes = tls.as_ref().map_or(0, |tls| tls.config().max_handshakes);
+    let shared = Arc::new(Shared {
+        tls,
+        handshakes: Semaphore::new(handshakes),
+        addresses: Addresses::new(limits.per_address),
+        limits: limits.each,
+        metrics,
+        stopping,
+    });
     tokio::pin!(shutdown);
     loop {
+        let room = connections.len() < limits.connections;
         tokio::select! {
             () = &mut shutdown => break,
             Some(_) = connections.join_next() => {}
-            accepted = listener.accept(), if connections.len() < limits.connections => {
-                match accepted {
-                    Ok((socket, _)) => {
-                        let stopping = stopping.clone();
-                        connections.spawn(connection(socket, Arc::clone(&app), limits, stopping));
+            accepted = listener.accept(), if room => match accepted {
+                Ok((socket, address)) => {
+                    if let Some(place) = shared.place(address) {
+                        let shared = Arc::clone(&shared);
+                        connections.spawn(tcp(socket, place, shared, service.clone()));
                     }
-                    Err(error) => {
-                        tracing::warn!(%error, "cannot accept a connection");
-                        sleep(ACCEPT_PAUSE).await;
-                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            },
+            Some(incoming) = next(quic.as_ref()), if room => {
+                let proven = incoming.remote_address_validated() || !incoming.may_retry();
+                if !proven && connections.len() >= UNPROVEN {
+                    // Fails only where it may not be done.
+                    let _ = incoming.retry();
+                } else if let Some(place) = shared.place(incoming.remote_address()) {
+                    let shared = Arc::clone(&shared);
+                    connections.spawn(http3::serve(incoming, place, shared, service.clone()));
+                } else {
+                    incoming.refuse();
                 }
             }
         }
     }
     drop(listener);
-    app.stopping.store(true, Ordering::Relaxed);
+    if let Some(quic) = &quic {
+        quic.set_server_config(None);
+    }
+    let patience = (stages.stopping)();
     let _ = stop.send(true);
-    if timeout(app.live.get().drain_timeout, all(&mut connections))
-        .await
-        .is_ok()
-    {
+    end(connections, patience, stages.halt).await;
+    if let Some(quic) = quic {
+        quic.close(http3::NO_ERROR, b"stopping");
+        let _ = timeout(LAST_EVENTS, quic.wait_idle()).await;
+    }
+}
+
+/// Waits for the connections, which have been told.
+async fn end(mut connections: JoinSet<()>, patience: Duration, halt: impl FnOnce()) {
+    if timeout(patience, all(&mut connections)).await.is_ok() {
         return;
     }
     tracing::warn!(open = connections.len(), "requests did not end in time");
-    app.halt.send_replace(true);
+    halt();
     let _ = timeout(LAST_EVENTS, all(&mut connections)).await;
     connections.shutdown().await;
+}
+
+/// Of all connections.
+pub(super) struct Shared {
+    tls: Option<Tls>,
+    handshakes: Semaphore,
+    addresses: Arc<Addresses>,
+    pub(super) limits: ConnectionLimits,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) stopping: watch::Receiver<bool>,
+}
+
+impl Shared {
+    fn place(&self, address: SocketAddr) -> Option<Place> {
+        let place = self.addresses.take(address.ip());
+        if place.is_none() {
+            self.metrics.http.refused(Refused::Address);
+        }
+        place
+    }
+
+    /// Runs a handshake when it is its turn. `None` where it failed, or took too long.
+    pub(super) async fn handshake<T, E: std::fmt::Display>(
+        &self,
+        handshake: impl Future<Output = Result<T, E>>,
+    ) -> Option<T> {
+        let limit = self.tls.as_ref()?.config().handshake_timeout;
+        let mut stopping = self.stopping.clone();
+        let in_turn = async {
+            // Fails only once it is closed, which nobody does.
+            let _turn = self.handshakes.acquire().await;
+            handshake.await
+        };
+        tokio::select! {
+            ended = timeout(limit, in_turn) => match ended {
+                Ok(Ok(done)) => Some(done),
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, "handshake");
+                    self.metrics.http.refused(Refused::Handshake);
+                    None
+                }
+                Err(_) => {
+                    self.metrics.http.refused(Refused::Slow);
+                    None
+                }
+            },
+            _ = stopping.wait_for(|stop| *stop) => None,
+        }
+    }
 }
 
 async fn all(connections: &mut JoinSet<()>) {
     while connections.join_next().await.is_some() {}
 }
 
-async fn connection(
-    socket: TcpStream,
-    app: Arc<App>,
-    limits: Limits,
-    mut stopping: watch::Receiver<bool>,
-) {
-    // Fails only where the client has gone already.
-    let _ = socket.set_nodelay(true);
-    let service = ServiceBuilder::new()
-        .layer(RequestIdLayer)
-        .layer(ObserveLayer {
-            metrics: Arc::clone(&app.metrics),
-        })
-        .layer(EnvelopeLayer)
-        .layer(CatchLayer)
-        .layer(AuthLayer {
-            gate: Arc::clone(&app.gate),
-        })
-        .service(Routes { app });
-    let asked = AtomicBool::new(false);
-    let service = service_fn(|request: Request<Incoming>| {
-        asked.store(true, Ordering::Relaxed);
-        service.clone().call(request)
-    });
-    let builder = builder(limits);
-    let socket = TokioIo::new(Patient::new(socket, limits.write_timeout));
-    let serving = builder.serve_connection(socket, service);
-    tokio::pin!(serving);
-    // Before its first bytes hyper does not know the protocol, and has no timeout for them.
-    let first = sleep(limits.header_timeout);
-    tokio::pin!(first);
-    let (mut watch_first, mut watch_stop) = (true, true);
-    loop {
-        tokio::select! {
-            ended = serving.as_mut() => {
-                if let Err(error) = ended {
-                    tracing::debug!(%error, "connection");
-                }
-                return;
-            }
-            () = &mut first, if watch_first => {
-                watch_first = false;
-                if !asked.load(Ordering::Relaxed) {
-                    return;
-                }
-            }
-            _ = stopping.wait_for(|stop| *stop), if watch_stop => {
-                watch_stop = false;
-                serving.as_mut().graceful_shutdown();
-            }
-        }
+async fn next(quic: Option<&quinn::Endpoint>) -> Option<quinn::Incoming> {
+    match quic {
+        Some(quic) => quic.accept().await,
+        None => std::future::pending().await,
     }
 }
 
-fn builder(limits: Limits) -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.header_timeout);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(HTTP2_STREAMS)
-        .keep_alive_interval(HTTP2_KEEP_ALIVE)
-        .keep_alive_timeout(limits.header_timeout);
-    builder
+async fn tcp(socket: TcpStream, _place: Place, shared: Arc<Shared>, service: impl Answers) {
+    // Fails only where the client has gone already.
+    let _ = socket.set_nodelay(true);
+    let (limits, stopping) = (shared.limits, shared.stopping.clone());
+    let Some(tls) = &shared.tls else {
+        let agreed = Agreed::Nothing;
+        return connection::serve(socket, agreed, service, limits, &shared.metrics, stopping).await;
+    };
+    let accepting = TlsAcceptor::from(tls.loaded().tcp).accept(socket);
+    let Some(mut socket) = shared.handshake(accepting).await else {
+        return;
+    };
+    let agreed = agreed(&socket);
+    socket.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
+    connection::serve(socket, agreed, service, limits, &shared.metrics, stopping).await;
+}
+
+fn agreed(socket: &TlsStream<TcpStream>) -> Agreed {
+    match socket.get_ref().1.alpn_protocol() {
+        Some(b"h2") => Agreed::Http2,
+        Some(_) => Agreed::Http1,
+        None => Agreed::Nothing,
+    }
 }

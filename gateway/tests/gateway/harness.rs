@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tandem_config::{
-    AdmissionSettings, AuthConfig, Config, ControlConfig, GatewayConfig, IdentityConfig, LogConfig,
-    PolicySettings,
+    AdmissionSettings, AuthConfig, Config, ControlConfig, GatewayConfig, HttpConfig,
+    IdentityConfig, LogConfig, PolicySettings,
 };
 use tandem_gateway::{Origin, StartError, Started};
 use tandem_wire::identity::{Authority, PeerRole};
@@ -70,6 +70,8 @@ pub(crate) fn config(pki: &TempDir, workers: Vec<SocketAddr>) -> GatewayConfig {
         drain_pause: Duration::ZERO,
         auth: AuthConfig::Unsaid,
         admin: None,
+        http: HttpConfig::default(),
+        tls: None,
         policy: PolicySettings::default(),
         admission: AdmissionSettings::one_class(1_000_000),
         identity: IdentityConfig {

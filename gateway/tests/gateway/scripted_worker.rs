@@ -260,6 +260,17 @@ impl Call {
             .is_ok()
     }
 
+    pub(crate) async fn try_say_token(&mut self, token: u32, text: &str) -> bool {
+        let text = text.into();
+        let logprobs = vec![];
+        self.try_say(Kind::Token(proto::Token {
+            token,
+            text,
+            logprobs,
+        }))
+        .await
+    }
+
     pub(crate) async fn reserve(&mut self) {
         self.say(Kind::Reserved(proto::Reserved {
             pages: 1,
