@@ -126,11 +126,7 @@ async fn more_than_anyone_needs_is_refused_with_the_field_to_blame() {
             "invalid_value",
             "temperature",
         ),
-        (
-            json!({"seed": 18446744073709551615_u64}),
-            "invalid_value",
-            "seed",
-        ),
+        (json!({"seed": 1e30}), "invalid_value", "seed"),
         (json!({"x".repeat(1 << 20): 1}), "unknown_parameter", "x"),
     ] {
         let started = Instant::now();
