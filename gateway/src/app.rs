@@ -74,6 +74,7 @@ impl App {
     /// All figures, in Prometheus's form.
     pub(crate) fn figures(&self) -> String {
         let view = self.door.view();
+        self.metrics.prefix_index(view.index);
         let own = self
             .metrics
             .render(self.door.in_flight(), &view, &self.roster);

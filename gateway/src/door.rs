@@ -3,6 +3,7 @@
 //! What must hold: whoever submits holds a [`Ticket`], and a ticket's end always reaches the door,
 //! however its request ends: room for that message is set aside before the request is submitted.
 
+mod blocks;
 mod ticket;
 mod view;
 
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tandem_core::admission::AdmissionSettings;
-use tandem_core::fleet::{Mismatch, Standing, WorkerFacts, WorkerLoad};
+use tandem_core::fleet::{NotJoined, Standing, WorkerFacts, WorkerLoad};
 use tandem_core::front_door::{FrontDoor, Input, Output, Rejection};
 use tandem_core::pairing::Pair;
 use tandem_core::{Instant, RequestId, WorkerId};
@@ -52,7 +53,7 @@ enum Command {
     Join {
         facts: Box<WorkerFacts>,
         load: WorkerLoad,
-        answer: oneshot::Sender<Result<(), Mismatch>>,
+        answer: oneshot::Sender<Result<(), NotJoined>>,
     },
     /// An operator's word about a worker; answered with what it may have from now on, and `None` where
     /// no worker of that name is registered.
@@ -195,7 +196,7 @@ impl Door {
         &self,
         facts: WorkerFacts,
         load: WorkerLoad,
-    ) -> Result<Result<(), Mismatch>, Closed> {
+    ) -> Result<Result<(), NotJoined>, Closed> {
         let (answer, answered) = oneshot::channel();
         let join = Command::Join {
             facts: Box::new(facts),

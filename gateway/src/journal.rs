@@ -99,6 +99,9 @@ impl Journal {
 
     /// A pair is asked.
     pub(crate) fn paired(&mut self, pair: &Pair) {
+        if let Some(local) = pair.local {
+            self.metrics.local_prefill(local.as_str());
+        }
         self.pair = Some(pair.clone());
     }
 
@@ -195,7 +198,7 @@ impl Drop for Journal {
             finish_reason = self.finish_reason,
             decode = pair.map(|pair| pair.decode.as_str()),
             prefill = pair.and_then(|pair| pair.prefill.as_ref()).map(|worker| worker.as_str()),
-            why = pair.map(|pair| pair.why.as_str()),
+            why = pair.map(|pair| tracing::field::display(&pair.why)),
             prompt_tokens = self.prompt_tokens,
             tokens = self.tokens,
             queue_ms = millis(self.queued, self.reserved),

@@ -65,6 +65,9 @@ const REQUESTS: &str = "tandem_requests_total";
 const IN_FLIGHT: &str = "tandem_requests_in_flight";
 const QUEUED: &str = "tandem_requests_queued";
 const PROMPT_TOKENS: &str = "tandem_prompt_tokens_total";
+const LOCAL_PREFILLS: &str = "tandem_local_prefills_total";
+const INDEX_BLOCKS: &str = "tandem_prefix_index_blocks";
+const INDEX_EVICTED: &str = "tandem_prefix_index_evicted_total";
 const GENERATION_TOKENS: &str = "tandem_generation_tokens_total";
 
 static METADATA: Metadata<'static> =
@@ -98,6 +101,10 @@ impl Metrics {
         let about = [
             (IN_FLIGHT, "Requests that have not ended."),
             (QUEUED, "Requests that wait."),
+            (
+                INDEX_BLOCKS,
+                "Blocks of tokens that the prefix index knows.",
+            ),
         ];
         for (name, what) in about {
             recorder.describe_gauge(name.into(), None, what.into());
@@ -112,6 +119,14 @@ impl Metrics {
                 "Prompt tokens of requests that got a first token.",
             ),
             (GENERATION_TOKENS, "Tokens generated."),
+            (
+                INDEX_EVICTED,
+                "Blocks that the prefix index forgot for want of room.",
+            ),
+            (
+                LOCAL_PREFILLS,
+                "Requests whose decode worker was asked to compute the prompt itself, by why.",
+            ),
         ];
         for (name, what) in about {
             recorder.describe_counter(name.into(), None, what.into());
@@ -145,6 +160,22 @@ impl Metrics {
         ];
         let key = Key::from_parts(REQUESTS, labels);
         self.recorder.register_counter(&key, &METADATA).increment(1);
+    }
+
+    /// A pair whose decode worker computes the prompt itself, and why.
+    pub(crate) fn local_prefill(&self, reason: &'static str) {
+        let key = Key::from_parts(LOCAL_PREFILLS, vec![Label::new("reason", reason)]);
+        self.recorder.register_counter(&key, &METADATA).increment(1);
+    }
+
+    /// What the prefix index knows, and forgot.
+    pub(crate) fn prefix_index(&self, (blocks, evicted): (usize, u64)) {
+        let key = Key::from_static_name(INDEX_BLOCKS);
+        let gauge = self.recorder.register_gauge(&key, &METADATA);
+        gauge.set(blocks as f64);
+        let key = Key::from_static_name(INDEX_EVICTED);
+        let counter = self.recorder.register_counter(&key, &METADATA);
+        counter.absolute(evicted);
     }
 
     /// All of it, with the workers' figures.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tandem_core::front_door::Blame;
-use tandem_core::pairing::Pair;
+use tandem_core::pairing::{Pair, RequestFacts};
 use tandem_wire::proto;
 use tandem_wire::proto::generate_reply::Kind;
 use tokio::time::{Instant, timeout_at};
@@ -71,7 +71,11 @@ pub(crate) async fn begin(
     (deadline, timeout): (Instant, Duration),
     journal: &mut Journal,
 ) -> Result<Generation, ApiError> {
-    let prompt = u32::try_from(ask.tokens.len()).unwrap_or(u32::MAX);
+    let facts = ticket.facts(&ask.tokens, new_tokens, ask.affinity.as_deref());
+    let facts = RequestFacts {
+        priority: ask.priority,
+        ..facts.await
+    };
     let order = Box::new(Order {
         roster: Arc::clone(&app.roster),
         farewells: app.farewells.clone(),
@@ -84,9 +88,7 @@ pub(crate) async fn begin(
         ticket,
     });
     journal.queued(standing.class);
-    let submitted = order
-        .ticket
-        .submit(standing, prompt, new_tokens, ask.priority, deadline);
+    let submitted = order.ticket.submit(standing, facts, deadline);
     let mut tried = None;
     let found = order.first(submitted, &mut tried).await;
     if let Some(pair) = &tried {

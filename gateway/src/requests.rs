@@ -367,7 +367,7 @@ fn shown(steps: &[(u64, Step)]) -> Value {
                 "step": "asked",
                 "decode": pair.decode.as_str(),
                 "prefill": pair.prefill.as_ref().map(WorkerId::as_str),
-                "why": pair.why,
+                "why": pair.why.to_string(),
             }),
             Step::NotTaken(why) => json!({"step": "not taken on", "why": why}),
             Step::Reserved => json!({"step": "reserved"}),
@@ -391,7 +391,9 @@ mod tests {
         Pair {
             decode: WorkerId::new(decode).unwrap(),
             prefill: Some(WorkerId::new("p").unwrap()),
-            why: format!("{decode} by round_robin"),
+            local: None,
+            cached_tokens: 0,
+            why: Arc::default(),
         }
     }
 
@@ -427,7 +429,8 @@ mod tests {
             .iter()
             .map(|s| s["why"].clone())
             .collect();
-        let want = ["d0 by round_robin", "no room", "d1 by round_robin"].map(Value::from);
+        let chosen = pair("d0").why.to_string();
+        let want = [&chosen, "no room", &chosen].map(Value::from);
         assert_eq!(whys[..3], want);
         assert_eq!(requests.explain("other"), None);
     }

@@ -67,6 +67,11 @@ impl CacheLog {
 }
 
 impl CacheReader {
+    /// The reader lost track: tells it everything.
+    pub(crate) fn begin_anew(&mut self) {
+        self.anew = true;
+    }
+
     /// What is new; `None` where nothing is.
     pub(crate) fn report(&mut self) -> Option<proto::CacheReport> {
         let log = self.log.lock();
@@ -92,6 +97,7 @@ impl CacheReader {
             first,
             changes,
             reset,
+            unnumbered: rest as u32,
         })
     }
 }
@@ -122,13 +128,16 @@ mod tests {
             if report.reset {
                 self.0.clear();
             }
-            for change in report.changes {
+            for change in report.changes.clone() {
                 match change.kind.unwrap() {
                     Kind::Stored(block) => self.0.insert(block.to_vec()),
                     Kind::Evicted(block) => self.0.remove(&block.to_vec()),
                 };
             }
-            self.1 = report.first;
+            // As the gateway does: what is numbered follows without a gap.
+            let numbered = report.changes.len() as u64 - u64::from(report.unnumbered);
+            assert!(report.reset || report.first == self.1 + 1, "a gap");
+            self.1 = report.first - 1 + numbered;
         }
 
         fn read(&mut self, reader: &mut CacheReader) {
@@ -153,7 +162,7 @@ mod tests {
         log.add(CacheChange::Evicted(block(2)));
         index.read(&mut early);
         index.has(&[1, 3]);
-        assert_eq!(index.1, 1);
+        assert_eq!(index.1, 4);
         log.add(CacheChange::Stored(block(4)));
         index.read(&mut early);
         index.has(&[1, 3, 4]);

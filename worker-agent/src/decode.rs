@@ -213,6 +213,8 @@ impl DecodeTask {
                 self.figures.generated_tokens += 1;
                 if let Some(held) = self.held_of(sequence) {
                     held.token(token, text, logprobs);
+                    let gap = held.gap_us();
+                    self.figures.decode_step_us.measure(gap);
                 }
             }
             Event::Verified {
@@ -306,11 +308,9 @@ impl DecodeTask {
         self.figures.running = self.sequences.len() as u32;
         let waiting = self.held.values().filter(|h| !h.has_started());
         self.figures.queued_requests = waiting.clone().count() as u32;
-        self.figures.queued_prompt_tokens = match self.facts.fabrics {
-            // Its prompts are computed elsewhere.
-            Some(_) => 0,
-            None => waiting.map(Held::prefilled).sum(),
-        };
+        // Those that name a prefill worker are computed there.
+        let here = waiting.filter(|h| h.prefill.is_none());
+        self.figures.queued_prompt_tokens = here.map(Held::prefilled).sum();
         self.gauges.publish(self.figures);
     }
 }

@@ -50,6 +50,8 @@ pub(crate) type Handle = mpsc::Sender<Happened>;
 struct Held {
     asked: Asked,
     sequence: Option<SequenceId>,
+    /// Tokens that are not found in the cache.
+    to_compute: u64,
     /// From its first step's announcement to its last layer's end.
     computed: Option<(Instant, Instant)>,
     /// The flows, as their source shards' fabrics know them.
@@ -216,6 +218,7 @@ impl PrefillTask {
                 let held = Held {
                     asked: *asked,
                     sequence: None,
+                    to_compute: 0,
                     computed: None,
                     flows: Vec::new(),
                     ended: Totals::default(),

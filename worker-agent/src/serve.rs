@@ -1,6 +1,7 @@
 //! Answering those who dial: gateways and decode workers.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tandem_wire::proto::open::Kind;
@@ -115,6 +116,7 @@ async fn control(services: &Services, hello: proto::Hello, channel: Channel) {
         "a peer registered this worker"
     );
     let fabrics = services.facts.fabrics.as_ref();
+    let anew = AtomicBool::new(false);
     let mut cache = services.cache.reader();
     let mut changes = services.gauges.subscribe();
     let welcome = services.facts.welcome(services.gauges.report(fabrics));
@@ -122,17 +124,25 @@ async fn control(services: &Services, hello: proto::Hello, channel: Channel) {
         return;
     }
     let (gone, mut hears_no_more) = mpsc::channel::<()>(1);
-    let listening = async move {
-        let _gone = gone;
-        while let Ok(Some(_)) = recv.next::<proto::Beat>().await {}
+    let listening = async {
+        let _gone = &gone;
+        while let Ok(Some(beat)) = recv.next::<proto::Beat>().await {
+            if beat.cache_anew {
+                anew.store(true, Ordering::Relaxed);
+            }
+        }
     };
     let reporting = async {
         loop {
             tokio::time::sleep(FASTEST_BEAT).await;
             let _ = tokio::time::timeout(SLOWEST_BEAT, changes.changed()).await;
+            if anew.swap(false, Ordering::Relaxed) {
+                cache.begin_anew();
+            }
             let beat = proto::Beat {
                 load: Some(services.gauges.report(fabrics)),
                 cache: cache.report(),
+                cache_anew: false,
             };
             if send.send(&beat).await.is_err() {
                 return;

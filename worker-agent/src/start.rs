@@ -1,11 +1,13 @@
 //! Loading and opening everything that a worker stands on.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tandem_config::WorkerConfig;
 use tandem_core::blocks::{BlockHash, BlockSeed};
+use tandem_core::fleet::LABELS as MAX_LABELS;
 use tandem_core::layout::{LayoutError, WorkerLayout};
 use tandem_core::{Incarnation, RequestId, WorkerId, WorkerRole};
 use tandem_engine::{Engine, EngineDescription, Event, StepWatch};
@@ -141,6 +143,8 @@ pub(crate) struct Facts {
     pub(crate) fabrics: Option<Fabrics>,
     /// Where pages of finished requests are kept for others.
     pub(crate) blocks: Option<BlockSeed>,
+    /// Where it stands and what it is.
+    pub(crate) labels: BTreeMap<String, String>,
     /// Leases that were asked for.
     pub(crate) leases: AtomicU64,
     /// What constraints of answers can be used.
@@ -232,6 +236,7 @@ pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
     };
     let facts = Facts {
         blocks: config.prefix_cache.then(seed),
+        labels: labels(config),
         id: config.id.clone(),
         role: config.role,
         incarnation: Incarnation(rand::random()),
@@ -249,6 +254,21 @@ pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
         watcher,
         endpoint,
     })
+}
+
+/// What its file says, and the machine that it runs on where the file does not.
+fn labels(config: &WorkerConfig) -> BTreeMap<String, String> {
+    let mut labels = config.labels.clone();
+    if labels.len() < MAX_LABELS {
+        let host = || {
+            rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .into_owned()
+        };
+        labels.entry("host".to_owned()).or_insert_with(host);
+    }
+    labels
 }
 
 impl Facts {
@@ -280,6 +300,10 @@ impl Facts {
             geometry: Some(proto::Geometry::from(&*self.layout)),
             provider: Some(provider),
             load: Some(load),
+            block_seed: self
+                .blocks
+                .map_or_else(Default::default, |seed| seed.start().0.to_vec().into()),
+            labels: self.labels.clone().into_iter().collect(),
         }
     }
 

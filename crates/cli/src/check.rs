@@ -2,6 +2,7 @@
 //! defaults filled in.
 
 mod admission;
+mod policy;
 
 use std::fmt::{self, Display, Write};
 use std::path::Path;
@@ -77,7 +78,7 @@ impl Display for Summary<'_> {
             .map(|gateway| &gateway.policy)
             .or(policy.as_ref())
         {
-            f.write_str(&policy_table(policy))?;
+            f.write_str(&policy::tables(policy))?;
         }
         let own = gateway.as_ref().map(|gateway| &gateway.admission);
         if let Some(settings) = own.or(admission.as_ref()) {
@@ -245,6 +246,7 @@ fn worker_table(worker: &WorkerConfig) -> String {
         .raw("tensor_parallel", worker.tensor_parallel)
         .raw("prefix_cache", worker.prefix_cache)
         .unless_absent("cache_salt", salt.map(quoted), "none")
+        .raw("labels", labels(&worker.labels))
         .raw("devices", devices(&worker.devices))
         .unless_absent(
             "engine_socket",
@@ -298,6 +300,15 @@ fn topology_tables(topology: &tandem_topology::DeviceMap) -> String {
     topology.device.iter().map(table).collect()
 }
 
+/// A table of texts, in one line.
+fn labels<'l>(labels: impl IntoIterator<Item = (&'l String, &'l String)>) -> String {
+    let pairs = labels.into_iter();
+    let pairs: Vec<String> = pairs
+        .map(|(k, v)| format!("{} = {}", quoted(k), quoted(v)))
+        .collect();
+    format!("{{ {} }}", pairs.join(", "))
+}
+
 fn devices(names: &[tandem_topology::DeviceName]) -> String {
     let names: Vec<String> = names.iter().map(|n| quoted(n).to_string()).collect();
     format!("[{}]", names.join(", "))
@@ -314,18 +325,6 @@ fn nics(nics: &[Option<String>]) -> String {
     } else {
         format!("[{}]", names.join(", "))
     }
-}
-
-fn policy_table(policy: &tandem_config::PolicySettings) -> String {
-    Table::new("policy")
-        .unless_absent("seed", policy.seed, "drawn at start")
-        .0
-        + &Table::new("policy.prefill")
-            .text("choose", policy.prefill.choose.as_str())
-            .done()
-        + &Table::new("policy.decode")
-            .text("choose", policy.decode.choose.as_str())
-            .done()
 }
 
 fn identity_table(identity: &IdentityConfig) -> String {

@@ -383,6 +383,12 @@ impl<'a> Section<'_, 'a> {
         })
     }
 
+    /// A number with or without a fraction, within `range`.
+    pub(crate) fn real(&mut self, key: &'static str, range: RangeInclusive<f32>) -> Option<f32> {
+        let want = format!("a number from {} to {}", range.start(), range.end());
+        self.read(key, want, |value| real(value).filter(|n| range.contains(n)))
+    }
+
     /// `true` or `false`.
     pub(crate) fn flag(&mut self, key: &'static str) -> Option<bool> {
         self.read(key, "true or false", |value| value.as_bool())
@@ -463,6 +469,15 @@ pub fn is_name(text: &str) -> bool {
 pub(crate) fn integer(value: &DeValue<'_>) -> Option<u64> {
     let integer = value.as_integer()?;
     u64::from_str_radix(integer.as_str(), integer.radix()).ok()
+}
+
+/// A number with or without a fraction.
+pub(crate) fn real(value: &DeValue<'_>) -> Option<f32> {
+    match value {
+        DeValue::Float(number) => number.as_str().parse().ok(),
+        other => integer(other).map(|n| n as f32),
+    }
+    .filter(|number: &f32| number.is_finite())
 }
 
 fn choose<T: Copy>(value: &DeValue<'_>, choices: &[(&str, T)]) -> Option<T> {

@@ -1,5 +1,6 @@
 //! `[worker]`: an agent and its engine.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -46,6 +47,9 @@ pub struct WorkerConfig {
     pub prefix_cache: bool,
     /// Part of the name of each cached block: workers of another salt never find them. Default none.
     pub cache_salt: String,
+    /// Where it stands and what it is, for routing policies: at most 6, such as `rack` or `pool`. Where
+    /// `host` is not among them it is the machine's name.
+    pub labels: BTreeMap<String, String>,
     /// The device of each shard, as `tandem topology` names them: a GPU's PCI address, or `node0`. Its
     /// fabric uses the device's NICs (on RDMA providers) and runs on its first core, the watcher on
     /// the second one of the first shard's. Default none: NICs of libfabric's choice, any core.
@@ -167,6 +171,8 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
     let kv_order = section.choice("kv_order", &ORDERS);
     let tensor_parallel = section.number("tensor_parallel", 1..=256);
     let prefix_cache = section.flag("prefix_cache");
+    let want = "a table of at most 6 labels, such as { rack = \"r1\" }";
+    let labels = section.read("labels", want, crate::policy::labels);
     let cache_salt = section.read("cache_salt", "a text", |value| {
         value.as_str().map(str::to_owned)
     });
@@ -202,6 +208,7 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
         tensor_parallel: tensor_parallel.unwrap_or(1),
         prefix_cache: prefix_cache.unwrap_or(true),
         cache_salt: cache_salt.unwrap_or_default(),
+        labels: labels.unwrap_or_default().into_iter().collect(),
         engine_socket: engine_socket.map(|path| section.in_folder(path)),
         engine_wait,
         devices: devices.unwrap_or_default(),

@@ -6,6 +6,7 @@
 //! shape of the cache, and a salt that keeps those apart who must not learn of each other's prompts.
 
 use std::fmt;
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
@@ -23,7 +24,7 @@ impl fmt::Debug for BlockHash {
 }
 
 /// What a chain begins with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockSeed {
     start: BlockHash,
     page_tokens: u16,
@@ -56,6 +57,24 @@ impl BlockSeed {
         }
     }
 
+    /// The seed that a worker announced: its start, and the tokens of its pages.
+    #[must_use]
+    pub const fn announced(start: BlockHash, page_tokens: u16) -> Self {
+        Self { start, page_tokens }
+    }
+
+    /// What the chain begins with.
+    #[must_use]
+    pub const fn start(&self) -> BlockHash {
+        self.start
+    }
+
+    /// Tokens of a block.
+    #[must_use]
+    pub const fn page_tokens(&self) -> u16 {
+        self.page_tokens
+    }
+
     /// Names of all whole blocks of these tokens, first to last. `salt` keeps a request's blocks apart
     /// from those of another salt.
     #[must_use]
@@ -80,6 +99,28 @@ impl BlockSeed {
             .chunks_exact(usize::from(self.page_tokens))
             .map(block)
             .collect()
+    }
+}
+
+/// A prompt's blocks as workers of one seed name them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct BlockChain {
+    /// Whose names these are.
+    pub seed: BlockSeed,
+    /// First to last.
+    pub blocks: Arc<[BlockHash]>,
+}
+
+impl BlockChain {
+    /// The whole blocks of a prompt that a worker may have: of all its tokens but the last, whose
+    /// KV entries no prefill makes.
+    #[must_use]
+    pub fn of_prompt(seed: BlockSeed, salt: &[u8], tokens: &[u32]) -> Self {
+        let prefilled = &tokens[..tokens.len().saturating_sub(1)];
+        Self {
+            seed,
+            blocks: seed.chain(salt, prefilled).into(),
+        }
     }
 }
 

@@ -1,336 +1,466 @@
 //! What a gateway knows of its workers.
 //!
-//! Owns the table of workers that have registered and their latest loads. Refuses a worker whose
-//! model or pages do not fit the others': every prefill worker must be able to push to every decode
-//! worker.
+//! Owns the table of workers that have registered, their latest loads, what was picked from them since,
+//! and which blocks they hold. Refuses a worker whose model or pages do not fit the others': every
+//! prefill worker must be able to push to every decode worker.
+//!
+//! A worker has a slot for as long as it stays. What a policy looks at for each request stands in one
+//! small record a slot ([`Figures`]), all of them side by side.
+
+mod figures;
+mod labels;
+mod picks;
+#[cfg(test)]
+pub(crate) mod tests;
+mod worker;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::ops::Bound;
 
-use crate::layout::WorkerLayout;
+use crate::blocks::{BlockChain, BlockSeed};
+use crate::pairing::{Pair, RequestFacts, Stage};
+use crate::pool::CacheChange;
+use crate::prefix_index::{Hits, PrefixIndex};
 use crate::{Incarnation, WorkerId, WorkerRole};
 
-/// What a worker said when it registered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "explore", derive(Hash))]
-pub struct WorkerFacts {
-    /// Its name.
-    pub worker: WorkerId,
-    /// Its process.
-    pub incarnation: Incarnation,
-    /// What it does.
-    pub role: WorkerRole,
-    /// Model's name.
-    pub model: String,
-    /// SHA-256 of the model's weights, hexadecimal.
-    pub fingerprint: String,
-    /// Tokens of prompt and answer together.
-    pub context_length: u32,
-    /// Its KV cache: shape, shards, pages.
-    pub layout: Arc<WorkerLayout>,
-    /// libfabric provider; empty where it has none.
-    pub provider: String,
-}
+pub use figures::{Figures, LABELS, LABELS as MAX_LABELS, is};
+pub use labels::{LabelId, Labels};
+pub use picks::Reservation;
+pub use worker::{Mismatch, Standing, Worker, WorkerFacts, WorkerLoad};
 
-/// What a worker reports regularly.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "explore", derive(Hash))]
-pub struct WorkerLoad {
-    /// Counts up; an older report is ignored.
-    pub sequence: u64,
-    /// Pages that could be leased now.
-    pub free_pages: u32,
-    /// Prompt tokens it has not computed yet.
-    pub queued_prompt_tokens: u64,
-    /// Requests waiting there.
-    pub queued_requests: u32,
-    /// Sequences in its engine's batch.
-    pub running: u32,
-    /// It takes no new requests.
-    pub stopping: bool,
-}
+use picks::Part;
 
-/// What an operator wants of a worker.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Standing {
-    /// It takes requests.
-    #[default]
-    Enabled,
-    /// It finishes what it has, and takes nothing new.
-    Draining,
-}
+/// Workers of one fleet, at most.
+pub const MAX_WORKERS: usize = 1024;
+/// Ways in which the workers of one fleet name blocks, at most. Those of other ways have no known hits.
+const MAX_SEEDS: usize = 8;
 
-/// Why a worker may not join the pool.
+/// Why a worker may not join.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{worker} does not fit the pool: its {field} is {theirs}, that of {other} is {ours}")]
-pub struct Mismatch {
-    /// Who wants to join.
-    pub worker: WorkerId,
-    /// What differs.
-    pub field: &'static str,
-    /// Its value.
-    pub theirs: String,
-    /// The pool's value.
-    pub ours: String,
-    /// A worker of the pool that has it.
-    pub other: WorkerId,
+pub enum NotJoined {
+    /// Its model or pages are others.
+    #[error(transparent)]
+    Mismatch(#[from] Mismatch),
+    /// As many workers as can be are there.
+    #[error("{0} workers have joined already, and there is room for no more")]
+    Crowded(usize),
 }
 
-/// A registered worker.
-#[derive(Clone, Debug)]
-#[cfg_attr(feature = "explore", derive(PartialEq, Eq, Hash))]
-pub struct Worker {
-    /// What it is.
-    pub facts: WorkerFacts,
-    /// Its latest report.
-    pub load: WorkerLoad,
-    /// Pages picked here and not yet in its reports.
-    pub picked_pages: u32,
-    /// Prompt tokens picked here and not yet in its reports.
-    pub picked_tokens: u64,
-    /// It refused for lack of room since its latest report.
-    pub full: bool,
-    /// What its operator wants.
-    pub standing: Standing,
-    /// Its share of the requests, in per cent of what it would get; at least 1.
-    pub weight: u32,
-}
+/// Where a worker stands in the fleet's tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(u16);
 
-impl Worker {
-    /// Whether it takes new requests, were there room.
+impl Slot {
+    /// The slot of an index into [`Fleet::figures`].
     #[must_use]
-    pub fn takes_requests(&self) -> bool {
-        !self.load.stopping && self.standing == Standing::Enabled
+    pub const fn at(index: u16) -> Self {
+        Self(index)
     }
 
-    /// Pages that a new lease may have, as far as is known.
+    /// Index into [`Fleet::figures`].
     #[must_use]
-    pub const fn free_pages(&self) -> u32 {
-        if self.full {
-            0
-        } else {
-            self.load.free_pages.saturating_sub(self.picked_pages)
-        }
-    }
-
-    /// Prompt tokens before a new one's turn, as far as is known.
-    #[must_use]
-    pub const fn queued_tokens(&self) -> u64 {
-        self.load.queued_prompt_tokens + self.picked_tokens
+    pub const fn index(self) -> usize {
+        self.0 as usize
     }
 }
 
-/// All registered workers, by name.
+/// All registered workers.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "explore", derive(PartialEq, Eq, Hash))]
 pub struct Fleet {
-    workers: BTreeMap<WorkerId, Worker>,
+    by_name: BTreeMap<WorkerId, Slot>,
+    workers: Vec<Option<Worker>>,
+    figures: Vec<Figures>,
+    /// Slots of those who compute prompts for others, and of those who generate.
+    prefills: Vec<u16>,
+    decodes: Vec<u16>,
+    labels: Labels,
+    seeds: Vec<BlockSeed>,
+    /// `None` until a worker reports what it holds.
+    index: Option<Box<PrefixIndex>>,
+    /// `None`: the index's default.
+    max_blocks: Option<usize>,
+    census: Census,
+}
+
+/// Who is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Census {
+    /// Workers that take new requests and can compute prompts, for others or themselves.
+    pub prefills: usize,
+    /// Workers that take new requests and can generate.
+    pub decodes: usize,
+    /// The largest decode worker's pages; 0 without one.
+    pub most_pages: u32,
+    /// Tokens that the pages of the largest decode worker hold.
+    pub most_tokens: u64,
+    /// All weigh the same.
+    pub even: bool,
 }
 
 impl Fleet {
-    /// Whether an operator lets a worker take new requests.
-    pub fn set_standing(&mut self, worker: &WorkerId, standing: Standing) {
-        if let Some(worker) = self.workers.get_mut(worker) {
-            worker.standing = standing;
-        }
-    }
-
-    /// A worker's share of the requests, in per cent of what it would get; at least 1.
-    pub fn set_weight(&mut self, worker: &WorkerId, percent: u32) {
-        if let Some(worker) = self.workers.get_mut(worker) {
-            worker.weight = percent.max(1);
+    /// A fleet whose index holds at most so many blocks.
+    #[must_use]
+    pub fn new(max_blocks: usize) -> Self {
+        Self {
+            max_blocks: Some(max_blocks),
+            ..Self::default()
         }
     }
 
     /// All workers, in the order of their names.
     pub fn workers(&self) -> impl Iterator<Item = &Worker> {
-        self.workers.values()
+        self.by_name.values().filter_map(|slot| self.at(*slot))
     }
 
     /// One worker.
     #[must_use]
     pub fn get(&self, worker: &WorkerId) -> Option<&Worker> {
-        self.workers.get(worker)
+        self.at(*self.by_name.get(worker)?)
     }
 
-    /// One worker, to change what is known of it.
-    pub fn get_mut(&mut self, worker: &WorkerId) -> Option<&mut Worker> {
-        self.workers.get_mut(worker)
+    /// The worker in a slot.
+    #[must_use]
+    pub fn at(&self, slot: Slot) -> Option<&Worker> {
+        self.workers.get(slot.index())?.as_ref()
+    }
+
+    /// A worker's slot.
+    #[must_use]
+    pub fn slot(&self, worker: &WorkerId) -> Option<Slot> {
+        self.by_name.get(worker).copied()
+    }
+
+    /// What matters of each worker for a choice, by slot. Slots without a worker have no role.
+    #[must_use]
+    pub fn figures(&self) -> &[Figures] {
+        &self.figures
+    }
+
+    /// Slots of all workers of a stage's roles, as indices into [`Fleet::figures`].
+    #[must_use]
+    pub fn of_stage(&self, stage: Stage) -> &[u16] {
+        match stage {
+            Stage::Prefill => &self.prefills,
+            Stage::Decode => &self.decodes,
+        }
+    }
+
+    /// Who is there.
+    #[must_use]
+    pub const fn census(&self) -> Census {
+        self.census
+    }
+
+    /// How its workers name blocks: a request's facts have a chain for each.
+    #[must_use]
+    pub fn seeds(&self) -> &[BlockSeed] {
+        &self.seeds
+    }
+
+    /// The labels that its workers have.
+    #[must_use]
+    pub const fn labels(&self) -> &Labels {
+        &self.labels
+    }
+
+    /// Which workers hold which blocks; `None` where nobody reported any.
+    #[must_use]
+    pub fn index(&self) -> Option<&PrefixIndex> {
+        self.index.as_deref()
+    }
+
+    /// What each worker holds of a prompt's beginning: one for each of the fleet's seeds, in their order.
+    pub fn hits(&self, chains: &[BlockChain], hits: &mut Vec<Hits>) {
+        hits.resize_with(self.seeds.len(), Hits::default);
+        for (seed, hits) in self.seeds.iter().zip(hits) {
+            let chain = chains.iter().find(|chain| chain.seed == *seed);
+            match (&self.index, chain) {
+                (Some(index), Some(chain)) => index.longest(&chain.blocks, hits),
+                _ => hits.clear(),
+            }
+        }
+    }
+
+    /// Which worker's turn it is after `last`: its place in the order of names.
+    #[must_use]
+    pub fn rank_after(&self, last: &WorkerId) -> u32 {
+        let after = (Bound::Excluded(last), Bound::Unbounded);
+        let next = self.by_name.range::<WorkerId, _>(after).next();
+        next.map_or(0, |(_, slot)| self.figures[slot.index()].rank)
     }
 
     /// Registers a worker, in place of an earlier life of it.
-    pub fn join(&mut self, facts: WorkerFacts, load: WorkerLoad) -> Result<(), Mismatch> {
-        if let Some(other) = self
-            .workers
-            .values()
-            .find(|w| w.facts.worker != facts.worker)
-        {
-            fits(&facts, &other.facts)?;
+    pub fn join(&mut self, facts: WorkerFacts, load: WorkerLoad) -> Result<(), NotJoined> {
+        if let Some(other) = self.workers().find(|w| w.facts.worker != facts.worker) {
+            worker::fits(&facts, &other.facts)?;
         }
-        let worker = Worker {
-            load,
-            picked_pages: 0,
-            picked_tokens: 0,
-            full: false,
-            standing: Standing::default(),
-            weight: 100,
-            facts,
-        };
-        self.workers.insert(worker.facts.worker.clone(), worker);
+        let known = self.by_name.get(&facts.worker).copied();
+        if known.is_none() && self.by_name.len() >= MAX_WORKERS {
+            return Err(NotJoined::Crowded(MAX_WORKERS));
+        }
+        let earlier = known.and_then(|slot| self.workers[slot.index()].take());
+        let slot = known.unwrap_or_else(|| self.free_slot());
+        self.forget_blocks(earlier.as_ref());
+        let mut worker = Worker::new(facts, load);
+        if let Some(earlier) = earlier {
+            // What an operator said of it holds for its next life too.
+            (worker.standing, worker.weight) = (earlier.standing, earlier.weight);
+        }
+        self.by_name.insert(worker.facts.worker.clone(), slot);
+        self.workers[slot.index()] = Some(worker);
+        self.renumber();
         Ok(())
     }
 
     /// Forgets a worker, unless it is another life than the one meant.
     pub fn leave(&mut self, worker: &WorkerId, incarnation: Incarnation) {
-        if self
-            .workers
-            .get(worker)
-            .is_some_and(|w| w.facts.incarnation == incarnation)
-        {
-            self.workers.remove(worker);
-        }
+        let Some(slot) = self.known(worker, incarnation) else {
+            return;
+        };
+        self.by_name.remove(worker);
+        let left = self.workers[slot.index()].take();
+        self.forget_blocks(left.as_ref());
+        self.renumber();
     }
 
     /// Takes a report. Pages picked before it are in it by now, or soon will be.
     pub fn report(&mut self, worker: &WorkerId, incarnation: Incarnation, load: WorkerLoad) {
-        let Some(entry) = self.workers.get_mut(worker) else {
+        self.change(worker, Some(incarnation), |worker| worker.report(load));
+    }
+
+    /// What a worker holds has changed, in this order; with `anew` these blocks are all that it holds.
+    pub fn cached(
+        &mut self,
+        worker: &WorkerId,
+        incarnation: Incarnation,
+        anew: bool,
+        changes: &[CacheChange],
+    ) {
+        let Some(slot) = self.known(worker, incarnation) else {
             return;
         };
-        if entry.facts.incarnation != incarnation || load.sequence <= entry.load.sequence {
+        let max_blocks = self.max_blocks;
+        let make = || max_blocks.map_or_else(PrefixIndex::default, PrefixIndex::new);
+        let index = self.index.get_or_insert_with(|| Box::new(make()));
+        let Some(worker) = self.workers[slot.index()].as_mut() else {
+            return;
+        };
+        if anew && let Some(place) = worker.place.take() {
+            index.close(place);
+        }
+        let place = *worker.place.get_or_insert_with(|| index.open());
+        for change in changes {
+            match change {
+                CacheChange::Stored(block) => index.stored(place, *block),
+                CacheChange::Evicted(block) => index.withdrawn(place, *block),
+            }
+        }
+        self.refigure(slot);
+    }
+
+    /// Whether an operator lets a worker take new requests.
+    pub fn set_standing(&mut self, worker: &WorkerId, standing: Standing) {
+        self.change(worker, None, |worker| worker.standing = standing);
+    }
+
+    /// Whether a worker answers as it should.
+    pub fn set_healthy(&mut self, worker: &WorkerId, healthy: bool) {
+        self.change(worker, None, |worker| worker.healthy = healthy);
+    }
+
+    /// A worker's share of the requests, in per cent of what it would get; at least 1.
+    pub fn set_weight(&mut self, worker: &WorkerId, percent: u32) {
+        self.change(worker, None, |worker| worker.weight = percent.max(1));
+        self.count();
+    }
+
+    /// Counts a request as its pair's load from now on, until what comes back is given back.
+    pub fn pick(&mut self, pair: &Pair, request: &RequestFacts, pages: u32) -> Reservation {
+        let computes = pair.prefill.as_ref().unwrap_or(&pair.decode);
+        let tokens = u64::from(request.prompt_tokens.saturating_sub(pair.cached_tokens));
+        let prefill = self.reserve(computes, 0, tokens);
+        let decode = self.reserve(&pair.decode, pages, 0);
+        if let Some(index) = &mut self.index
+            && index.is_tight()
+        {
+            for chain in request.blocks.iter() {
+                index.wanted(&chain.blocks);
+            }
+        }
+        Reservation { decode, prefill }
+    }
+
+    /// The decode worker granted the lease: from its next report on its own figures hold it, and those
+    /// of the prefill worker from the one after.
+    pub fn granted(&mut self, reservation: &mut Reservation) {
+        for part in reservation.parts_mut() {
+            self.change_part(part, |worker, part| worker.picks.grant(part));
+        }
+    }
+
+    /// The prompt is computed: it queues no more.
+    pub fn prefilled(&mut self, reservation: &mut Reservation) {
+        if let Some(mut part) = reservation.prefill.take() {
+            self.change_part(&mut part, |worker, part| worker.picks.give_back(part));
+        }
+    }
+
+    /// The decode worker refused for want of room: it has none until its next report.
+    pub fn refused(&mut self, worker: &WorkerId) {
+        self.change(worker, None, |worker| worker.full = true);
+    }
+
+    /// A request is over, on whatever way.
+    pub fn give_back(&mut self, mut reservation: Reservation) {
+        for part in reservation.parts_mut() {
+            self.change_part(part, |worker, part| worker.picks.give_back(part));
+        }
+    }
+
+    fn reserve(&mut self, worker: &WorkerId, pages: u32, tokens: u64) -> Option<Part> {
+        let slot = self.slot(worker)?;
+        let worker = self.workers[slot.index()].as_mut()?;
+        let part = worker
+            .picks
+            .pick(slot, worker.facts.incarnation, pages, tokens);
+        self.refigure(slot);
+        Some(part)
+    }
+
+    fn part_of(&mut self, part: &Part) -> Option<&mut Worker> {
+        let worker = self.workers.get_mut(part.slot.index())?.as_mut()?;
+        (worker.facts.incarnation == part.incarnation).then_some(worker)
+    }
+
+    fn change_part(&mut self, part: &mut Part, change: impl FnOnce(&mut Worker, &mut Part)) {
+        if let Some(worker) = self.part_of(part) {
+            change(worker, part);
+            self.refigure(part.slot);
+        }
+    }
+
+    fn known(&self, worker: &WorkerId, incarnation: Incarnation) -> Option<Slot> {
+        let slot = self.slot(worker)?;
+        (self.at(slot)?.facts.incarnation == incarnation).then_some(slot)
+    }
+
+    fn change(
+        &mut self,
+        worker: &WorkerId,
+        incarnation: Option<Incarnation>,
+        change: impl FnOnce(&mut Worker),
+    ) {
+        let Some(slot) = self.slot(worker) else {
+            return;
+        };
+        let Some(worker) = self.workers[slot.index()].as_mut() else {
+            return;
+        };
+        if incarnation.is_some_and(|incarnation| worker.facts.incarnation != incarnation) {
             return;
         }
-        entry.load = load;
-        entry.full = false;
+        let took_requests = worker.takes_requests();
+        change(worker);
+        let changed = worker.takes_requests() != took_requests;
+        self.refigure(slot);
+        if changed {
+            self.count();
+        }
+    }
+
+    fn free_slot(&mut self) -> Slot {
+        let free = self.workers.iter().position(Option::is_none);
+        let at = free.unwrap_or_else(|| {
+            self.workers.push(None);
+            self.figures.push(Figures::default());
+            self.workers.len() - 1
+        });
+        Slot(at as u16)
+    }
+
+    fn forget_blocks(&mut self, left: Option<&Worker>) {
+        if let (Some(index), Some(place)) = (&mut self.index, left.and_then(|w| w.place)) {
+            index.close(place);
+        }
+    }
+
+    /// After a worker joined or left: who comes after whom, which labels and seeds there are.
+    fn renumber(&mut self) {
+        let all = self.workers.iter().flatten();
+        self.labels = Labels::of(all.clone().map(|w| &w.facts.labels));
+        self.seeds = all.filter_map(|w| w.facts.seed).collect();
+        self.seeds
+            .sort_unstable_by_key(|seed| (seed.start(), seed.page_tokens()));
+        self.seeds.dedup();
+        self.seeds.truncate(MAX_SEEDS);
+        self.workers.truncate(
+            self.workers
+                .iter()
+                .rposition(Option::is_some)
+                .map_or(0, |at| at + 1),
+        );
+        self.figures = vec![Figures::default(); self.workers.len()];
+        for (rank, slot) in self.by_name.values().copied().enumerate() {
+            self.figures[slot.index()].rank = rank as u32;
+        }
+        for at in 0..self.workers.len() {
+            self.refigure(Slot(at as u16));
+        }
+        let all = (0..).zip(&self.figures);
+        let with = |flag| {
+            let having = all.clone().filter(|(_, w): &(u16, _)| w.flags & flag != 0);
+            having.map(|(at, _)| at).collect()
+        };
+        (self.prefills, self.decodes) = (with(is::PREFILL), with(is::DECODE));
+        self.count();
+    }
+
+    /// After something of a worker changed.
+    fn refigure(&mut self, slot: Slot) {
+        let Some(worker) = self.workers[slot.index()].as_ref() else {
+            return;
+        };
+        let rank = self.figures[slot.index()].rank;
+        let seed = worker
+            .facts
+            .seed
+            .and_then(|seed| self.seeds.iter().position(|s| *s == seed));
+        self.figures[slot.index()] = Figures::of(worker, rank, seed, &self.labels);
+    }
+
+    fn count(&mut self) {
+        let mut census = Census {
+            even: true,
+            ..Census::default()
+        };
+        for worker in self.workers.iter().flatten() {
+            let (role, layout) = (worker.facts.role, &worker.facts.layout);
+            let ready = worker.takes_requests();
+            census.even &= worker.weight == 100;
+            census.prefills += usize::from(ready && role.prefills());
+            census.decodes += usize::from(ready && role.decodes());
+            if role.decodes() {
+                let pages = layout.pages();
+                let tokens = u64::from(pages) * u64::from(layout.geometry().page_tokens);
+                census.most_pages = census.most_pages.max(pages);
+                census.most_tokens = census.most_tokens.max(tokens);
+            }
+        }
+        self.census = census;
     }
 }
 
-fn fits(theirs: &WorkerFacts, ours: &WorkerFacts) -> Result<(), Mismatch> {
-    let differs = |field, a: &str, b: &str| {
-        if a == b {
-            return Ok(());
-        }
-        Err(Mismatch {
-            worker: theirs.worker.clone(),
-            field,
-            theirs: a.to_owned(),
-            ours: b.to_owned(),
-            other: ours.worker.clone(),
-        })
-    };
-    differs("model", &theirs.model, &ours.model)?;
-    differs("fingerprint", &theirs.fingerprint, &ours.fingerprint)?;
-    let (a, b) = (
-        theirs.context_length.to_string(),
-        ours.context_length.to_string(),
-    );
-    differs("context length", &a, &b)?;
-    if let Err(e) = theirs.layout.matches(&ours.layout) {
-        return differs(e.field, &e.ours, &e.theirs);
-    }
-    if theirs.role == WorkerRole::Both || ours.role == WorkerRole::Both {
-        return Ok(());
-    }
-    differs("provider", &theirs.provider, &ours.provider)
+/// Pages that a request needs on a worker with such pages: for all its tokens but the last one
+/// generated.
+#[must_use]
+pub const fn pages_for(page_tokens: u16, request: &RequestFacts) -> u32 {
+    let tokens = request.prompt_tokens as u64 + request.new_tokens as u64 - 1;
+    tokens.div_ceil(page_tokens as u64) as u32
 }
 
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use crate::geometry::{KvDtype, KvGeometry, KvKind, KvOrder};
-
-    fn layout(head_dim: u16) -> Arc<WorkerLayout> {
-        let geometry = KvGeometry {
-            layers: 2,
-            kv_heads: 1,
-            head_dim,
-            page_tokens: 4,
-            dtype: KvDtype::F16,
-            kind: KvKind::Heads,
-            order: KvOrder::Together,
-            context_bytes: 0,
-        };
-        Arc::new(WorkerLayout::tensor_parallel(geometry, 16, 1).unwrap())
-    }
-
-    pub(crate) fn facts(name: &str, role: WorkerRole) -> WorkerFacts {
-        WorkerFacts {
-            worker: WorkerId::new(name).unwrap(),
-            incarnation: Incarnation(1),
-            role,
-            model: "m".into(),
-            fingerprint: "f".into(),
-            context_length: 256,
-            layout: layout(2),
-            provider: "tcp".into(),
-        }
-    }
-
-    #[test]
-    fn a_worker_of_another_model_or_geometry_is_refused_with_both_values() {
-        let mut fleet = Fleet::default();
-        fleet
-            .join(facts("p", WorkerRole::Prefill), WorkerLoad::default())
-            .unwrap();
-        let mut d = facts("d", WorkerRole::Decode);
-        d.model = "other".into();
-        let text = fleet
-            .join(d, WorkerLoad::default())
-            .unwrap_err()
-            .to_string();
-        assert_eq!(
-            text,
-            "d does not fit the pool: its model is other, that of p is m"
-        );
-        let mut d = facts("d", WorkerRole::Decode);
-        d.layout = layout(8);
-        let text = fleet
-            .join(d, WorkerLoad::default())
-            .unwrap_err()
-            .to_string();
-        assert_eq!(
-            text,
-            "d does not fit the pool: its head_dim is 8, that of p is 2"
-        );
-    }
-
-    #[test]
-    fn a_restarted_worker_takes_the_place_of_its_earlier_life() {
-        let mut fleet = Fleet::default();
-        let old = facts("p", WorkerRole::Prefill);
-        fleet.join(old.clone(), WorkerLoad::default()).unwrap();
-        let mut new = old.clone();
-        new.incarnation = Incarnation(2);
-        new.model = "newer".into();
-        fleet.join(new, WorkerLoad::default()).unwrap();
-        fleet.leave(&old.worker, Incarnation(1));
-        assert_eq!(
-            fleet.get(&old.worker).unwrap().facts.incarnation,
-            Incarnation(2)
-        );
-    }
-
-    #[test]
-    fn an_old_report_changes_nothing() {
-        let mut fleet = Fleet::default();
-        let f = facts("p", WorkerRole::Prefill);
-        fleet
-            .join(
-                f.clone(),
-                WorkerLoad {
-                    sequence: 5,
-                    ..WorkerLoad::default()
-                },
-            )
-            .unwrap();
-        let report = |sequence, free_pages| WorkerLoad {
-            sequence,
-            free_pages,
-            ..WorkerLoad::default()
-        };
-        fleet.report(&f.worker, f.incarnation, report(4, 9));
-        fleet.report(&f.worker, Incarnation(9), report(7, 9));
-        assert_eq!(fleet.get(&f.worker).unwrap().free_pages(), 0);
-        fleet.report(&f.worker, f.incarnation, report(6, 9));
-        assert_eq!(fleet.get(&f.worker).unwrap().free_pages(), 9);
-    }
+/// Whether a worker of this role computes the prompts that it decodes.
+#[must_use]
+pub const fn computes_its_own(role: WorkerRole) -> bool {
+    matches!(role, WorkerRole::Both)
 }

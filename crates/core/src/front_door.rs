@@ -17,11 +17,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::admission::{AdmissionSettings, Breakers, DrainRate, Meters, Queue};
-use crate::fleet::{Fleet, Mismatch, Standing, Worker, WorkerFacts, WorkerLoad};
-use crate::pairing::{Pair, Policy, RequestFacts, Stage};
+use crate::fleet::{
+    self, Fleet, NotJoined, Reservation, Standing, Worker, WorkerFacts, WorkerLoad,
+};
+use crate::pairing::{NoPairReason, Pair, Policy, RequestFacts};
 use crate::{Instant, RequestId, WorkerId};
 
-use barred::{Avoided, Barred};
+use barred::Avoided;
 pub use messages::{Again, Blame, Input, KeyLimits, Output, Rejection};
 
 /// The queue, the fleet and what was picked from it.
@@ -92,8 +94,7 @@ impl Entry {
 #[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 struct Picked {
     pair: Pair,
-    pages: u32,
-    counted: bool,
+    reservation: Option<Reservation>,
     /// Somebody waited when it was picked: its lease says how fast the queue drains.
     waited: bool,
 }
@@ -110,7 +111,7 @@ impl<P: Policy> FrontDoor<P> {
             "the default class is one of the classes"
         );
         Self {
-            fleet: Fleet::default(),
+            fleet: Fleet::new(policy.index_blocks()),
             policy,
             queue: Queue::new(&settings),
             tenants: Meters::default(),
@@ -128,6 +129,12 @@ impl<P: Policy> FrontDoor<P> {
     #[must_use]
     pub const fn fleet(&self) -> &Fleet {
         &self.fleet
+    }
+
+    /// The policy, to be asked why.
+    #[must_use]
+    pub const fn policy(&self) -> &P {
+        &self.policy
     }
 
     /// How it admits.
@@ -185,14 +192,15 @@ impl<P: Policy> FrontDoor<P> {
         Some(next_try.map_or(waiting, |at| at.min(waiting)))
     }
 
-    /// Chooses by another policy from now on.
+    /// Follows another policy from now on. Requests that have their pair keep it, and the prefix index
+    /// its size.
     pub fn set_policy(&mut self, policy: P) {
         self.policy = policy;
         self.place(self.now);
     }
 
     /// A worker registers, or is refused.
-    pub fn join(&mut self, facts: WorkerFacts, load: WorkerLoad) -> Result<(), Mismatch> {
+    pub fn join(&mut self, facts: WorkerFacts, load: WorkerLoad) -> Result<(), NotJoined> {
         self.join_as(facts, load, Standing::default(), 100)
     }
 
@@ -203,7 +211,7 @@ impl<P: Policy> FrontDoor<P> {
         load: WorkerLoad,
         standing: Standing,
         weight: u32,
-    ) -> Result<(), Mismatch> {
+    ) -> Result<(), NotJoined> {
         let worker = facts.worker.clone();
         self.fleet.join(facts, load)?;
         self.allow(&worker, standing, weight);
@@ -245,10 +253,13 @@ impl<P: Policy> FrontDoor<P> {
                 worker,
                 incarnation,
                 load,
-            } => {
-                self.fleet.report(&worker, incarnation, load);
-                self.forget_counted(&worker);
-            }
+            } => self.fleet.report(&worker, incarnation, load),
+            Input::Cached {
+                worker,
+                incarnation,
+                anew,
+                changes,
+            } => return self.fleet.cached(&worker, incarnation, anew, &changes),
             Input::Left {
                 worker,
                 incarnation,
@@ -258,98 +269,42 @@ impl<P: Policy> FrontDoor<P> {
         self.place(now);
     }
 
-    fn give_back(&mut self, picked: &Picked) {
-        if picked.pages == 0 {
-            return;
-        }
-        if let Some(worker) = self.fleet.get_mut(&picked.pair.decode) {
-            worker.picked_pages = worker.picked_pages.saturating_sub(picked.pages);
-        }
-    }
-
-    /// After a report of `worker`: what it had granted before is in its own figures now.
-    fn forget_counted(&mut self, worker: &WorkerId) {
-        let mut pages = 0;
-        for picked in self.requests.values_mut().filter_map(|e| e.picked.as_mut()) {
-            if picked.counted && picked.pair.decode == *worker {
-                pages += std::mem::take(&mut picked.pages);
-            }
-        }
-        if let Some(entry) = self.fleet.get_mut(worker) {
-            entry.picked_pages = entry.picked_pages.saturating_sub(pages);
-            entry.picked_tokens = 0;
-        }
-    }
-
-    /// A pair with room for a request, and the pages it takes of the decode worker. Nobody of
-    /// `barred` is in it.
-    fn pair(&mut self, facts: &RequestFacts, barred: &Barred) -> Option<(Pair, u32)> {
-        let fits = |w: &Worker| {
-            w.facts.role.decodes()
-                && w.takes_requests()
-                && !barred.has(Stage::Decode, w)
-                && w.free_pages() >= pages_of(w, facts)
+    /// A pair; or why to turn the request away, or nothing where it is to wait.
+    fn pair(&mut self, now: Instant, facts: &RequestFacts) -> Result<Pair, Option<Rejection>> {
+        let none = match self.policy.pair(now, &self.fleet, facts) {
+            Ok(pair) => return Ok(pair),
+            Err(none) => none,
         };
-        let decodes: Vec<&Worker> = self.fleet.workers().filter(|w| fits(w)).collect();
-        if decodes.is_empty() {
-            return None;
-        }
-        let choice = self.policy.choose(Stage::Decode, &decodes, facts);
-        let decode = decodes[choice.index];
-        let pages = pages_of(decode, facts);
-        if decode.facts.role.prefills() {
-            let decode = decode.facts.worker.clone();
-            return Some((
-                Pair {
-                    decode,
-                    prefill: None,
-                    why: choice.why,
-                },
-                pages,
-            ));
-        }
-        let prefills: Vec<&Worker> = self
-            .fleet
-            .workers()
-            .filter(|w| w.facts.role == crate::WorkerRole::Prefill && w.takes_requests())
-            .filter(|w| !barred.has(Stage::Prefill, w))
-            .collect();
-        if prefills.is_empty() {
-            return None;
-        }
-        let second = self.policy.choose(Stage::Prefill, &prefills, facts);
-        let pair = Pair {
-            decode: decode.facts.worker.clone(),
-            prefill: Some(prefills[second.index].facts.worker.clone()),
-            why: format!("decode: {}; prefill: {}", choice.why, second.why),
-        };
-        Some((pair, pages))
+        Err(match none.reason {
+            NoPairReason::NoRoom(_) => None,
+            NoPairReason::NoWorker(stage) => Some(Rejection::NoWorker(stage.as_str())),
+            NoPairReason::TooLate(why) => Some(Rejection::Promise(why)),
+        })
     }
 
-    fn pick(&mut self, pair: &Pair, pages: u32, facts: &RequestFacts) {
-        if let Some(worker) = self.fleet.get_mut(&pair.decode) {
-            worker.picked_pages += pages;
-        }
-        let computes = pair.prefill.as_ref().unwrap_or(&pair.decode);
-        if let Some(worker) = self.fleet.get_mut(computes) {
-            worker.picked_tokens += u64::from(facts.prompt_tokens);
-        }
+    /// Roles that nobody ready fills. One without a prefill worker is filled where the policy lets
+    /// decode workers compute prompts.
+    pub fn missing_roles(&self) -> impl Iterator<Item = &'static str> {
+        let census = self.fleet.census();
+        let prefill = census.prefills == 0 && !self.policy.decodes_alone();
+        let roles = [(prefill, "prefill"), (census.decodes == 0, "decode")];
+        roles
+            .into_iter()
+            .filter(|(missing, _)| *missing)
+            .map(|(_, role)| role)
     }
 
-    /// The role that nobody ready fills.
+    /// The one to name in an error: without decode workers nothing else matters.
     fn missing(&self) -> Option<&'static str> {
-        let ready = || self.fleet.workers().filter(|w| w.takes_requests());
-        if !ready().any(|w| w.facts.role.decodes()) {
-            return Some("decode");
-        }
-        (!ready().any(|w| w.facts.role.prefills())).then_some("prefill")
+        self.missing_roles().last()
     }
 
     fn never_fits(&self, facts: &RequestFacts) -> Option<Rejection> {
-        let decodes = || self.fleet.workers().filter(|w| w.facts.role.decodes());
-        if decodes().any(|w| w.facts.layout.pages() >= pages_of(w, facts)) {
+        let tokens = u64::from(facts.prompt_tokens) + u64::from(facts.new_tokens) - 1;
+        if tokens <= self.fleet.census().most_tokens {
             return None;
         }
+        let decodes = || self.fleet.workers().filter(|w| w.facts.role.decodes());
         let needed = decodes().map(|w| pages_of(w, facts)).min()?;
         let most = decodes().map(|w| w.facts.layout.pages()).max()?;
         Some(Rejection::NeverFits { needed, most })
@@ -358,6 +313,5 @@ impl<P: Policy> FrontDoor<P> {
 
 /// Pages that a request needs on a worker: for all its tokens but the last one generated.
 fn pages_of(worker: &Worker, facts: &RequestFacts) -> u32 {
-    let tokens = facts.prompt_tokens as usize + facts.new_tokens as usize - 1;
-    worker.facts.layout.geometry().pages_for(tokens) as u32
+    fleet::pages_for(worker.facts.layout.geometry().page_tokens, facts)
 }

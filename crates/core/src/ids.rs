@@ -1,10 +1,11 @@
 //! A type for each identity, so that none is mistaken for another.
 
 use std::fmt;
+use std::sync::Arc;
 
-/// A worker's name, unique in its fleet: `prefill-0`, `decode-1`.
+/// A worker's name, unique in its fleet: `prefill-0`, `decode-1`. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WorkerId(String);
+pub struct WorkerId(Arc<str>);
 
 /// Why a text is no worker id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,7 +22,7 @@ impl WorkerId {
                 .bytes()
                 .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
         if fits {
-            Ok(Self(name))
+            Ok(Self(name.into()))
         } else {
             Err(InvalidWorkerId(name))
         }

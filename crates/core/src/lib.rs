@@ -27,8 +27,10 @@ pub mod pairing;
 pub mod plan;
 pub mod pool;
 pub mod prefill;
+pub mod prefix_index;
 pub mod push;
 pub mod spread;
+pub mod step_times;
 pub mod time;
 
 pub use ids::{

@@ -15,11 +15,13 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use tandem_core::admission::{AdmissionSettings, ClassId, ClassSettings, TenantId};
-use tandem_core::fleet::{Worker, WorkerFacts, WorkerLoad};
+use tandem_core::fleet::{Fleet, WorkerFacts, WorkerLoad, pages_for};
 use tandem_core::front_door::{FrontDoor, Input, Output};
 use tandem_core::geometry::{KvDtype, KvGeometry, KvKind, KvOrder};
 use tandem_core::layout::WorkerLayout;
-use tandem_core::pairing::{Choice, Policy, RequestFacts, Stage};
+use tandem_core::pairing::{
+    Local, NoPair, NoPairReason, Pair, Policy, RequestFacts, Stage, of_decode,
+};
 use tandem_core::{Incarnation, Instant, RequestId, WorkerId, WorkerRole};
 
 const WORKERS: u64 = 4;
@@ -34,12 +36,34 @@ const RUN: Duration = Duration::from_secs(120);
 struct MostFree;
 
 impl Policy for MostFree {
-    fn choose(&mut self, _: Stage, candidates: &[&Worker], _: &RequestFacts) -> Choice {
-        let best = (0..candidates.len()).max_by_key(|i| candidates[*i].free_pages());
-        Choice {
-            index: best.unwrap(),
-            why: String::new(),
-        }
+    fn pair(
+        &mut self,
+        now: Instant,
+        fleet: &Fleet,
+        request: &RequestFacts,
+    ) -> Result<Pair, NoPair> {
+        self.explain(now, fleet, request)
+    }
+
+    fn explain(&self, _: Instant, fleet: &Fleet, request: &RequestFacts) -> Result<Pair, NoPair> {
+        let fits = fleet.workers().filter(|w| {
+            let slot = fleet.slot(&w.facts.worker).unwrap();
+            let figures = fleet.figures()[slot.index()];
+            let pages = pages_for(figures.page_tokens, request);
+            !request.avoids(Stage::Decode, &w.facts.worker) && of_decode(&figures, pages).is_ok()
+        });
+        let best = fits.max_by_key(|w| w.free_pages());
+        let none = NoPair {
+            reason: NoPairReason::NoRoom(Stage::Decode),
+            why: Default::default(),
+        };
+        Ok(Pair {
+            decode: best.ok_or(none)?.facts.worker.clone(),
+            prefill: None,
+            local: Some(Local::Role),
+            cached_tokens: 0,
+            why: Default::default(),
+        })
     }
 }
 
@@ -87,6 +111,8 @@ fn door(settings: AdmissionSettings) -> FrontDoor<MostFree> {
             context_length: 1 << 20,
             layout: layout.clone().into(),
             provider: String::new(),
+            seed: None,
+            labels: BTreeMap::new(),
         };
         let load = WorkerLoad {
             free_pages: PAGES,

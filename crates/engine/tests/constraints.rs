@@ -116,7 +116,11 @@ fn answers_are_documents_of_their_schemas() {
         let schema = &schemas[index / 2];
         if answer.reason == Some(FinishReason::Length) {
             // Only a tree and a number's decimal places may grow without end.
-            assert!([8, 18].contains(&(index / 2)), "{} by {schema}", answer.text);
+            assert!(
+                [8, 18].contains(&(index / 2)),
+                "{} by {schema}",
+                answer.text
+            );
             continue;
         }
         let document: Value = serde_json::from_str(&answer.text).unwrap();

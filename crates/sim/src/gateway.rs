@@ -6,9 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tandem_core::admission::{AdmissionSettings, BreakerSettings};
 use tandem_core::decode::Refusal;
-use tandem_core::fleet::Worker;
+use tandem_core::fleet::{Fleet, Worker, pages_for};
 use tandem_core::front_door::{Again, Blame, FrontDoor, Input, Output};
-use tandem_core::pairing::{Choice, Pair, Policy, RequestFacts, Stage};
+use tandem_core::pairing::{
+    NoPair, NoPairReason, Pair, Policy, RequestFacts, Stage, of_decode, of_prefill,
+};
 use tandem_core::{Instant, WorkerRole};
 
 use crate::names::{Attempt, Life, index_of, worker_id};
@@ -18,11 +20,46 @@ use crate::names::{Attempt, Life, index_of, worker_id};
 pub(crate) struct InTurn;
 
 impl Policy for InTurn {
-    fn choose(&mut self, _: Stage, candidates: &[&Worker], request: &RequestFacts) -> Choice {
-        Choice {
-            index: request.request.0 as usize % candidates.len(),
-            why: String::new(),
-        }
+    fn pair(
+        &mut self,
+        now: Instant,
+        fleet: &Fleet,
+        request: &RequestFacts,
+    ) -> Result<Pair, NoPair> {
+        self.explain(now, fleet, request)
+    }
+
+    fn explain(&self, _: Instant, fleet: &Fleet, request: &RequestFacts) -> Result<Pair, NoPair> {
+        let in_turn = |workers: Vec<&Worker>, reason| {
+            let none = || NoPair {
+                reason,
+                why: std::sync::Arc::default(),
+            };
+            let turn = request.request.0 as usize % workers.len().max(1);
+            let worker = workers.get(turn).ok_or_else(none)?;
+            Ok(worker.facts.worker.clone())
+        };
+        let figures = |w: &Worker| {
+            let slot = fleet.slot(&w.facts.worker);
+            slot.map(|slot| fleet.figures()[slot.index()])
+                .unwrap_or_default()
+        };
+        let decodes = fleet.workers().filter(|w| {
+            let figures = figures(w);
+            of_decode(&figures, pages_for(figures.page_tokens, request)).is_ok()
+        });
+        let decode = in_turn(decodes.collect(), NoPairReason::NoRoom(Stage::Decode))?;
+        let prefills = fleet.workers().filter(|w| {
+            !request.avoids(Stage::Prefill, &w.facts.worker) && of_prefill(&figures(w)).is_ok()
+        });
+        let prefill = in_turn(prefills.collect(), NoPairReason::NoRoom(Stage::Prefill))?;
+        Ok(Pair {
+            decode,
+            prefill: Some(prefill),
+            local: None,
+            cached_tokens: 0,
+            why: std::sync::Arc::default(),
+        })
     }
 }
 
@@ -140,7 +177,7 @@ impl Gateway {
             .fleet()
             .get(&worker_id(WorkerRole::Decode, decode.into()));
         let stale = self.unreported.contains(&decode);
-        let differs = |w: &Worker| w.full || w.load.free_pages != free || stale;
+        let differs = |w: &Worker| w.is_full() || w.load.free_pages != free || stale;
         self.door.waiting() > 0 && worker.is_some_and(differs)
     }
 

@@ -252,6 +252,7 @@ impl ApiError {
             Rejection::QueueFull(_) => Self::busy("queue_full", message, after),
             Rejection::Displaced => Self::busy("displaced", message, after),
             Rejection::TooLate { .. } => Self::busy("overloaded", message, after),
+            Rejection::Promise(_) => Self::busy("too_late", message, after),
             Rejection::Waited => Self::busy("queue_timeout", message, after),
             Rejection::Refused(_) => Self::busy("workers_refused", message, after),
             Rejection::NotAgain => Self::busy("workers_failed", message, after),

@@ -135,7 +135,6 @@ pub(crate) struct Ask {
     /// See [`Routing`].
     pub(crate) priority: i32,
     /// See [`Routing`].
-    #[expect(dead_code, reason = "for policies that look at it")]
     pub(crate) affinity: Option<Arc<str>>,
 }
 

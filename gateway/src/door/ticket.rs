@@ -7,7 +7,7 @@ use tandem_core::front_door::{Again, Blame, Input};
 use tandem_core::pairing::RequestFacts;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::{Answer, Closed, Command, Door, Instant, RequestId, oneshot};
+use super::{Answer, Closed, Command, Door, Instant, RequestId, blocks, oneshot};
 use crate::caller::Standing;
 
 /// A request in flight. Dropping it, on whatever way, tells the door that the request has ended.
@@ -67,16 +67,13 @@ impl Ticket {
     pub(crate) fn submit(
         &self,
         standing: Standing,
-        prompt_tokens: u32,
-        new_tokens: u32,
-        priority: i32,
+        facts: RequestFacts,
         deadline: tokio::time::Instant,
     ) -> impl Future<Output = Result<Answer, Closed>> {
         let facts = RequestFacts {
             tenant: standing.tenant,
             class: standing.class,
-            priority,
-            ..RequestFacts::new(self.request, prompt_tokens, new_tokens)
+            ..facts
         };
         let deadline: Instant = self.door.clock.core(deadline);
         self.place(Input::Submit {
@@ -113,6 +110,24 @@ impl Ticket {
                 request: self.request,
             })
             .await;
+    }
+
+    /// What the door may know of it: a prompt and room for so many tokens more, and what its session
+    /// goes by.
+    pub(crate) async fn facts(
+        &self,
+        tokens: &[u32],
+        new_tokens: u32,
+        affinity: Option<&str>,
+    ) -> RequestFacts {
+        let seeds = self.door.view().seeds;
+        let prompt = u32::try_from(tokens.len()).unwrap_or(u32::MAX);
+        RequestFacts {
+            arrived: self.door.clock.now(),
+            affinity: affinity.map(tandem_core::pairing::session),
+            blocks: blocks::chains(&seeds, tokens).await,
+            ..RequestFacts::new(self.request, prompt, new_tokens)
+        }
     }
 
     /// A token of its answer has come.

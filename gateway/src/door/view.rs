@@ -1,10 +1,11 @@
 //! What others may know of the door: copied out after each step.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tandem_core::admission::{BreakerState, ClassId};
-use tandem_core::fleet::{Fleet, Worker};
+use tandem_core::blocks::BlockSeed;
 use tandem_core::front_door::FrontDoor;
 use tandem_core::pairing::{Policy, Stage};
 use tandem_core::{Instant, WorkerId};
@@ -44,6 +45,10 @@ pub(crate) struct View {
     pub(crate) largest: Option<u64>,
     /// What operators allow workers, where it is not as at first.
     allowed: BTreeMap<WorkerId, Allowed>,
+    /// Blocks that the prefix index knows, and how many it forgot for want of room.
+    pub(crate) index: (usize, u64),
+    /// How the workers name blocks of tokens.
+    pub(crate) seeds: Arc<[BlockSeed]>,
 }
 
 impl View {
@@ -62,9 +67,13 @@ impl View {
             .extend(states.map(|(worker, stage, state)| (worker.clone(), stage, state)));
         self.submitted = door.in_flight();
         let fleet = door.fleet();
-        self.missing = missing(fleet);
-        let decodes = fleet.workers().filter(|w| w.facts.role.decodes());
-        self.largest = decodes.map(tokens_held).max();
+        let census = fleet.census();
+        self.missing = door.missing_roles().collect();
+        self.largest = (census.most_tokens > 0).then_some(census.most_tokens);
+        self.index = fleet.index().map_or((0, 0), |i| (i.len(), i.evicted()));
+        if *self.seeds != *fleet.seeds() {
+            self.seeds = fleet.seeds().into();
+        }
         if let Some(worker) = fleet.workers().next() {
             let facts = &worker.facts;
             let same = self.served.as_ref().is_some_and(|served| {
@@ -96,21 +105,4 @@ impl View {
     pub(crate) const fn ready(&self) -> bool {
         self.missing.is_empty()
     }
-}
-
-fn missing(fleet: &Fleet) -> Vec<&'static str> {
-    let ready = || fleet.workers().filter(|w| w.takes_requests());
-    let mut missing = Vec::new();
-    if !ready().any(|w| w.facts.role.prefills()) {
-        missing.push("prefill");
-    }
-    if !ready().any(|w| w.facts.role.decodes()) {
-        missing.push("decode");
-    }
-    missing
-}
-
-fn tokens_held(worker: &Worker) -> u64 {
-    let layout = &worker.facts.layout;
-    u64::from(layout.pages()) * u64::from(layout.geometry().page_tokens)
 }

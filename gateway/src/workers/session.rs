@@ -3,13 +3,18 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tandem_core::fleet::{WorkerFacts, WorkerLoad};
+use tandem_core::blocks::{BlockHash, BlockSeed};
+use tandem_core::fleet::{MAX_LABELS, WorkerFacts, WorkerLoad};
 use tandem_core::front_door::Input;
 use tandem_core::layout::WorkerLayout;
+use tandem_core::pool::CacheChange;
+use tandem_core::prefix_index::{CacheFollower, Heard};
 use tandem_core::{Incarnation, WorkerId, WorkerRole};
 use tandem_wire::convert::{Nonsense, nonsense};
+use tandem_wire::proto::cache_change::Kind;
 use tandem_wire::{Channel, Connection, Endpoint, PROTOCOL_VERSION, Receiver, Sender, proto};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
@@ -27,6 +32,8 @@ const BEAT: Duration = Duration::from_millis(500);
 const SILENCE: Duration = Duration::from_secs(10);
 /// Between two looks whether a worker that leaves has requests.
 const LEAVING: Duration = Duration::from_millis(100);
+/// Changes of a worker's cache that the door takes at once.
+const CHANGES: usize = 512;
 
 /// What all sessions share.
 #[derive(Clone, Debug)]
@@ -207,6 +214,17 @@ fn facts(welcome: &proto::Welcome) -> Result<WorkerFacts, Nonsense> {
     if model.context_length == 0 {
         return Err(nonsense("a context of 0 tokens"));
     }
+    let layout = Arc::new(WorkerLayout::try_from(geometry)?);
+    if welcome.labels.len() > MAX_LABELS {
+        return Err(nonsense(format!("more than {MAX_LABELS} labels")));
+    }
+    let seed = match welcome.block_seed.len() {
+        0 => None,
+        _ => Some(BlockSeed::announced(
+            block(&welcome.block_seed)?,
+            layout.geometry().page_tokens,
+        )),
+    };
     Ok(WorkerFacts {
         worker: WorkerId::new(welcome.worker.clone()).map_err(|e| nonsense(e.to_string()))?,
         incarnation: Incarnation(welcome.incarnation),
@@ -214,13 +232,21 @@ fn facts(welcome: &proto::Welcome) -> Result<WorkerFacts, Nonsense> {
         model: model.name.clone(),
         fingerprint: model.fingerprint.clone(),
         context_length: model.context_length,
-        layout: Arc::new(WorkerLayout::try_from(geometry)?),
+        layout,
+        seed,
+        labels: welcome.labels.clone().into_iter().collect(),
         provider: welcome
             .provider
             .as_ref()
             .map(|p| p.wire.clone())
             .unwrap_or_default(),
     })
+}
+
+fn block(name: &[u8]) -> Result<BlockHash, Nonsense> {
+    let name = name.try_into();
+    name.map(BlockHash)
+        .map_err(|_| nonsense("a block's name that is not 16 bytes long"))
 }
 
 /// Takes the worker into the pool for as long as its control stream lives and it is to stay.
@@ -243,9 +269,11 @@ async fn register(
         provider = facts.provider, "worker joined");
     party.roster.report(address, load);
     let Channel { send, recv } = channel;
+    // Whether the worker is to tell everything that it holds.
+    let anew = AtomicBool::new(false);
     let ended = tokio::select! {
-        why = listen(party, address, facts, recv) => Ended::Lost { worker: worker.clone(), why },
-        why = beat(send) => Ended::Lost { worker: worker.clone(), why },
+        why = listen(party, address, facts, recv, &anew) => Ended::Lost { worker: worker.clone(), why },
+        why = beat(send, &anew) => Ended::Lost { worker: worker.clone(), why },
         () = retire(party, &worker, &mut wish) => Ended::Removed,
     };
     let left = Input::Left {
@@ -290,13 +318,20 @@ async fn listen(
     address: SocketAddr,
     facts: &WorkerFacts,
     mut recv: Receiver,
+    anew: &AtomicBool,
 ) -> String {
+    let mut follower = CacheFollower::default();
     loop {
         let beat: proto::Beat = match timeout(SILENCE, recv.expect()).await {
             Ok(Ok(beat)) => beat,
             Ok(Err(error)) => return error.to_string(),
             Err(_) => return format!("no report for {} s", SILENCE.as_secs()),
         };
+        if let Some(report) = beat.cache
+            && let Err(error) = cached(party, facts, report, &mut follower, anew).await
+        {
+            return error.to_string();
+        }
         let Some(load) = beat.load else { continue };
         let report = Input::Report {
             worker: facts.worker.clone(),
@@ -308,13 +343,66 @@ async fn listen(
     }
 }
 
+/// Takes a report of what the worker holds, a part at a time: nobody waits long for the door.
+async fn cached(
+    party: &Party,
+    facts: &WorkerFacts,
+    report: proto::CacheReport,
+    follower: &mut CacheFollower,
+    anew: &AtomicBool,
+) -> Result<(), Nonsense> {
+    let all = report.changes.len() as u64;
+    let numbered = all.saturating_sub(report.unnumbered.into());
+    let changes: Vec<CacheChange> = report
+        .changes
+        .iter()
+        .map(change)
+        .collect::<Result<_, _>>()?;
+    let tell = |anew, changes: &[CacheChange]| {
+        party.door.tell(Input::Cached {
+            worker: facts.worker.clone(),
+            incarnation: facts.incarnation,
+            anew,
+            changes: changes.to_vec(),
+        })
+    };
+    match follower.hear(report.first, numbered, report.reset) {
+        Heard::Waiting => return Ok(()),
+        Heard::Gap => {
+            tracing::warn!(worker = %facts.worker, first = report.first,
+                "a report of cached blocks is missing: asking for all of them");
+            anew.store(true, Ordering::Relaxed);
+            tell(true, &[]).await;
+            return Ok(());
+        }
+        Heard::Anew => tell(true, &[]).await,
+        Heard::Next => {}
+    }
+    for part in changes.chunks(CHANGES) {
+        tell(false, part).await;
+    }
+    Ok(())
+}
+
+fn change(change: &proto::CacheChange) -> Result<CacheChange, Nonsense> {
+    match &change.kind {
+        Some(Kind::Stored(name)) => Ok(CacheChange::Stored(block(name)?)),
+        Some(Kind::Evicted(name)) => Ok(CacheChange::Evicted(block(name)?)),
+        None => Err(nonsense("a change of nothing")),
+    }
+}
+
 /// Gives signs of life until one cannot be sent.
-async fn beat(mut send: Sender) -> String {
+async fn beat(mut send: Sender, anew: &AtomicBool) -> String {
     let mut ticks = interval(BEAT);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        match timeout(SILENCE, send.send(&proto::Beat::default())).await {
+        let beat = proto::Beat {
+            cache_anew: anew.swap(false, Ordering::Relaxed),
+            ..proto::Beat::default()
+        };
+        match timeout(SILENCE, send.send(&beat)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return error.to_string(),
             Err(_) => return "it reads nothing".to_owned(),
@@ -330,5 +418,7 @@ fn core_load(load: &proto::Load) -> WorkerLoad {
         queued_requests: load.queued_requests,
         running: load.running,
         stopping: load.stopping,
+        prefill_ns_per_token: load.prefill_ns_per_token,
+        decode_step_us: load.decode_step_us,
     }
 }

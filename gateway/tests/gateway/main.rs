@@ -19,6 +19,7 @@ mod limits;
 mod messages;
 mod parameters;
 mod places;
+mod prefixes;
 mod reloading;
 mod responses;
 mod retry;

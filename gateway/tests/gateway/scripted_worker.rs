@@ -1,8 +1,11 @@
 //! A test double of a worker process: real QUIC, real certificates, real messages, and answers that
 //! the test gives one by one.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tandem_core::WorkerId;
@@ -18,14 +21,22 @@ use tokio::time::timeout;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) const MODEL: &str = "SmolLM2-135M-Instruct";
 pub(crate) const PAGES: u32 = 64;
-const PAGE_TOKENS: u32 = 16;
+pub(crate) const PAGE_TOKENS: u32 = 16;
 
 pub(crate) struct ScriptedWorker {
     pub(crate) address: SocketAddr,
     endpoint: Endpoint,
     load: watch::Sender<proto::Load>,
     calls: mpsc::Receiver<Call>,
+    cache: Cache,
     _task: Task<()>,
+}
+
+/// What it says of its cache, one report with each beat; and whether it was asked to tell everything.
+#[derive(Clone, Default)]
+struct Cache {
+    reports: Arc<Mutex<VecDeque<proto::CacheReport>>>,
+    anew: Arc<AtomicBool>,
 }
 
 /// One generate stream.
@@ -86,6 +97,7 @@ pub(crate) fn welcome(id: &str, role: proto::Role) -> proto::Welcome {
             wire: "tcp".into(),
         }),
         load: Some(free_pages(PAGES)),
+        ..proto::Welcome::default()
     }
 }
 
@@ -105,6 +117,8 @@ impl ScriptedWorker {
         let (load, reports) = watch::channel(welcome.load.unwrap_or_default());
         let (calls_in, calls) = mpsc::channel(64);
         let accepting = endpoint.clone();
+        let cache = Cache::default();
+        let caches = cache.clone();
         let task = spawn("scripted-worker", async move {
             let mut tasks = Vec::new();
             while let Some(incoming) = accepting.accept().await {
@@ -113,7 +127,8 @@ impl ScriptedWorker {
                 };
                 assert!(connection.is_gateway());
                 let (welcome, reports) = (welcome.clone(), reports.clone());
-                let serving = serve(connection, welcome, reports, calls_in.clone());
+                let told = (reports, caches.clone());
+                let serving = serve(connection, welcome, told, calls_in.clone());
                 tasks.push(spawn("connection", serving));
             }
         });
@@ -122,6 +137,7 @@ impl ScriptedWorker {
             endpoint,
             load,
             calls,
+            cache,
             _task: task,
         }
     }
@@ -148,6 +164,16 @@ impl ScriptedWorker {
         self.load.send_replace(load);
     }
 
+    /// Reports this of its cache with one of the next beats.
+    pub(crate) fn report_cache(&self, report: proto::CacheReport) {
+        self.cache.reports.lock().unwrap().push_back(report);
+    }
+
+    /// Whether the gateway asked for everything since the last call.
+    pub(crate) fn was_asked_anew(&self) -> bool {
+        self.cache.anew.swap(false, Ordering::Relaxed)
+    }
+
     /// Ends as a killed process does.
     pub(crate) fn die(self) {
         self.endpoint.close();
@@ -157,7 +183,7 @@ impl ScriptedWorker {
 async fn serve(
     connection: Connection,
     welcome: proto::Welcome,
-    reports: watch::Receiver<proto::Load>,
+    told: (watch::Receiver<proto::Load>, Cache),
     calls: mpsc::Sender<Call>,
 ) {
     let mut controls = Vec::new();
@@ -170,7 +196,7 @@ async fn serve(
                 assert_eq!(hello.version, tandem_wire::PROTOCOL_VERSION);
                 controls.push(spawn(
                     "control",
-                    control(channel, welcome.clone(), reports.clone()),
+                    control(channel, welcome.clone(), told.clone()),
                 ));
             }
             Some(proto::open::Kind::Generate(generate)) => {
@@ -184,10 +210,19 @@ async fn serve(
 async fn control(
     mut channel: Channel,
     welcome: proto::Welcome,
-    mut reports: watch::Receiver<proto::Load>,
+    (mut reports, cache): (watch::Receiver<proto::Load>, Cache),
 ) {
     let mut sequence = 1;
     channel.send.send(&welcome).await.unwrap();
+    let Channel { mut send, mut recv } = channel;
+    let anew = Arc::clone(&cache.anew);
+    let _listening = spawn("listening", async move {
+        while let Ok(Some(beat)) = recv.next::<proto::Beat>().await {
+            if beat.cache_anew {
+                anew.store(true, Ordering::Relaxed);
+            }
+        }
+    });
     loop {
         // At once where there is something new.
         let _ = timeout(Duration::from_millis(100), reports.changed()).await;
@@ -196,15 +231,12 @@ async fn control(
             sequence,
             ..*reports.borrow_and_update()
         };
-        if channel
-            .send
-            .send(&proto::Beat {
-                load: Some(load),
-                ..Default::default()
-            })
-            .await
-            .is_err()
-        {
+        let beat = proto::Beat {
+            load: Some(load),
+            cache: cache.reports.lock().unwrap().pop_front(),
+            cache_anew: false,
+        };
+        if send.send(&beat).await.is_err() {
             return;
         }
     }

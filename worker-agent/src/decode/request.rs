@@ -36,6 +36,7 @@ pub(super) struct Held {
     pub(super) cancel: watch::Sender<bool>,
     pub(super) dispatched: Option<Instant>,
     started: bool,
+    last_token: Option<Instant>,
 }
 
 impl Held {
@@ -55,6 +56,7 @@ impl Held {
             cancel: watch::Sender::new(false),
             dispatched: None,
             started: false,
+            last_token: None,
         }
     }
 
@@ -97,6 +99,13 @@ impl Held {
             transfer_us: transfer,
             prompt_tokens,
         }));
+    }
+
+    /// Microseconds since its last token; 0 for its first one.
+    pub(super) fn gap_us(&mut self) -> u64 {
+        let now = Instant::now();
+        let last = self.last_token.replace(now);
+        last.map_or(0, |last| (now - last).as_micros() as u64)
     }
 
     pub(super) fn token(&mut self, token: u32, text: String, logprobs: Vec<TokenLogprob>) {

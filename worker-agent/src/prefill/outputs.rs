@@ -48,10 +48,11 @@ impl PrefillTask {
                 pages,
                 cached,
             } => {
-                let Some(held) = self.held.get(&transfer) else {
+                let Some(held) = self.held.get_mut(&transfer) else {
                     return;
                 };
                 let tokens = Arc::clone(&held.asked.tokens);
+                held.to_compute = tokens.len() as u64 - 1 - u64::from(cached);
                 self.sequences.insert(sequence, transfer);
                 self.commands.send(Command::Prefill {
                     sequence,
@@ -189,7 +190,11 @@ impl PrefillTask {
         };
         let kind = match how {
             TransferEnd::Done => {
-                let done = self.held.get(&transfer).map(Held::done).unwrap_or_default();
+                let held = self.held.get(&transfer);
+                let tokens = held.map_or(0, |h| h.to_compute).max(1);
+                let done = held.map(Held::done).unwrap_or_default();
+                let each = done.compute_us.saturating_mul(1000) / tokens;
+                self.figures.prefill_ns_per_token.measure(each);
                 self.figures.transfers_completed += 1;
                 self.figures.compute_us += done.compute_us;
                 self.figures.exposed_us += done.exposed_us;

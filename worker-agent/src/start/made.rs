@@ -42,6 +42,7 @@ pub(crate) fn facts(role: WorkerRole, ranks: u16, page_tokens: u16) -> Facts {
         layout: Arc::new(layout),
         fabrics: None,
         blocks: None,
+        labels: std::collections::BTreeMap::new(),
         leases: AtomicU64::new(0),
         constraints: Constraints::new(None),
     }

@@ -133,3 +133,36 @@ async fn blocks_are_reported_evicted_last_and_kept_apart_by_salt() {
         worker.stop().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_decode_worker_computes_a_prompt_that_names_no_prefill_worker() {
+    let fleet = Fleet::new(TinyLlama::default());
+    let aggregated = fleet.start("both", &worker(1, 16), "").await;
+    let decode = fleet
+        .start(
+            "decode",
+            &format!("{}\nlabels = {{ rack = \"r1\" }}", worker(2, 16)),
+            "",
+        )
+        .await;
+    let tokens = prompt(4, 90);
+    let want = aggregated.tokens(generate(1, &tokens, ANSWER, None)).await;
+    let first = decode.answer(generate(1, &tokens, ANSWER, None)).await;
+    assert_eq!(first.map(|a| a.tokens), want);
+    // And finds it again.
+    let second = decode.answer(generate(2, &tokens, ANSWER, None)).await;
+    let second = second.unwrap();
+    assert_eq!((second.held, second.cached), (80, 80));
+    assert_eq!(Ok(second.tokens), want);
+    decode.at_rest().await;
+    // It says how it names blocks, where it stands, and how quick its steps are.
+    let welcome = &decode.welcome;
+    assert_eq!(welcome.block_seed.len(), 16);
+    assert_eq!(welcome.labels["rack"], "r1");
+    assert!(!welcome.labels["host"].is_empty());
+    let load = decode.load().await;
+    assert!(load.decode_step_us > 0 && load.queued_prompt_tokens == 0);
+    for worker in [aggregated, decode] {
+        worker.stop().await;
+    }
+}

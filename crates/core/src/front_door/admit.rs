@@ -122,6 +122,7 @@ impl<P: Policy> FrontDoor<P> {
             }
             Rejection::Limited { .. }
             | Rejection::NoWorker(_)
+            | Rejection::Promise(_)
             | Rejection::Refused(_)
             | Rejection::NotAgain => None,
         };

@@ -17,7 +17,10 @@ impl<P: Policy> FrontDoor<P> {
         entry.leased = true;
         if let Some(picked) = entry.picked.as_mut() {
             // From the next report on, the worker's own figures hold these pages.
-            picked.counted = true;
+            picked
+                .reservation
+                .iter_mut()
+                .for_each(|r| self.fleet.granted(r));
             if picked.waited {
                 self.drain.granted(now, tokens(&entry.facts));
             }
@@ -39,9 +42,7 @@ impl<P: Policy> FrontDoor<P> {
         };
         match again {
             Again::WhenRoom => {
-                if let Some(worker) = self.fleet.get_mut(&picked.pair.decode) {
-                    worker.full = true;
-                }
+                self.fleet.refused(&picked.pair.decode);
                 self.come_back(now, request);
             }
             Again::Elsewhere if entry.refusals + 1 < MAX_TRIES => {
@@ -120,9 +121,14 @@ impl<P: Policy> FrontDoor<P> {
     }
 
     pub(super) fn started(&mut self, request: RequestId) {
-        if let Some(picked) = self.requests.get(&request).and_then(|e| e.picked.as_ref()) {
+        let entry = self.requests.get_mut(&request);
+        if let Some(picked) = entry.and_then(|e| e.picked.as_mut()) {
             let computes = picked.pair.prefill.as_ref().unwrap_or(&picked.pair.decode);
             self.breakers.succeeded(computes, Stage::Prefill);
+            picked
+                .reservation
+                .iter_mut()
+                .for_each(|r| self.fleet.prefilled(r));
         }
     }
 
@@ -146,8 +152,10 @@ impl<P: Policy> FrontDoor<P> {
 
     /// What was picked for a request is given back.
     fn take_picked(&mut self, request: RequestId) -> Option<Picked> {
-        let picked = self.requests.get_mut(&request)?.picked.take()?;
-        self.give_back(&picked);
+        let mut picked = self.requests.get_mut(&request)?.picked.take()?;
+        if let Some(reservation) = picked.reservation.take() {
+            self.fleet.give_back(reservation);
+        }
         for (worker, stage) in parts(&picked) {
             self.breakers.let_go(worker, stage, request);
         }

@@ -1,6 +1,8 @@
 //! Workers that a request is kept from: those that failed it, those that fail everybody, and the one
 //! that is kept for another.
 
+use std::sync::Arc;
+
 use crate::admission::Breakers;
 use crate::fleet::{Fleet, Worker};
 use crate::pairing::Stage;
@@ -44,13 +46,11 @@ impl Barred {
         Ok(barred)
     }
 
-    /// Whether `worker` may not be chosen for `stage`.
-    pub(super) fn has(&self, stage: Stage, worker: &Worker) -> bool {
-        let barred = match stage {
-            Stage::Prefill => &self.prefill,
-            Stage::Decode => &self.decode,
-        };
-        barred.contains(&worker.facts.worker)
+    /// Who may not be chosen for which stage.
+    pub(super) fn list(self) -> Arc<[(Stage, WorkerId)]> {
+        let prefill = self.prefill.into_iter().map(|w| (Stage::Prefill, w));
+        let decode = self.decode.into_iter().map(|w| (Stage::Decode, w));
+        prefill.chain(decode).collect()
     }
 }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::admission::{Exceeded, Full, Limits};
 use crate::fleet::WorkerLoad;
-use crate::pairing::{Pair, RequestFacts};
+use crate::pairing::{self, Pair, RequestFacts};
+use crate::pool::CacheChange;
 use crate::{Incarnation, Instant, RequestId, WorkerId};
 
 /// What happened.
@@ -68,6 +69,17 @@ pub enum Input {
         incarnation: Incarnation,
         /// What.
         load: WorkerLoad,
+    },
+    /// What a worker holds has changed.
+    Cached {
+        /// Who.
+        worker: WorkerId,
+        /// In which life.
+        incarnation: Incarnation,
+        /// These blocks are all that it holds.
+        anew: bool,
+        /// What was stored and evicted, in this order.
+        changes: Vec<CacheChange>,
     },
     /// A worker is lost.
     Left {
@@ -170,6 +182,9 @@ pub enum Rejection {
         /// That it may wait.
         allowed: Duration,
     },
+    /// Its class's promise would be broken, and the policy rejects early.
+    #[error(transparent)]
+    Promise(pairing::TooLate),
     /// Its caller uses more than it may.
     #[error("{}", over(.scope, .exceeded))]
     Limited {
@@ -207,6 +222,7 @@ impl Rejection {
             Self::QueueFull(_) => "queue_full",
             Self::Displaced => "displaced",
             Self::TooLate { .. } => "too_late",
+            Self::Promise(_) => "promise",
             Self::Limited { .. } => "limited",
             Self::NeverFits { .. } => "never_fits",
             Self::Waited => "waited",
@@ -216,11 +232,12 @@ impl Rejection {
     }
 
     /// All names that [`Rejection::as_str`] gives.
-    pub const NAMES: [&'static str; 9] = [
+    pub const NAMES: [&'static str; 10] = [
         "no_worker",
         "queue_full",
         "displaced",
         "too_late",
+        "promise",
         "limited",
         "never_fits",
         "waited",

@@ -92,12 +92,23 @@ impl<P: Policy> FrontDoor<P> {
         if tokens(facts) > most_free + 1 {
             return Looked::NoRoom;
         }
-        let Some((pair, pages)) = self.pair(facts, &barred) else {
-            return Looked::NoRoom;
+        let mut facts = facts.clone();
+        facts.avoid = barred.list();
+        let pair = match self.pair(now, &facts) {
+            Ok(pair) => pair,
+            Err(None) => return Looked::NoRoom,
+            Err(Some(why)) => {
+                self.turn_away(now, request, why);
+                return Looked::TurnedAway;
+            }
         };
         let waited = self.queue.has_waited(now, request) || self.queue.len() > 1;
         self.queue.placed(now, request);
-        self.pick(&pair, pages, facts);
+        let pages = self
+            .fleet
+            .get(&pair.decode)
+            .map_or(0, |w| pages_of(w, &facts));
+        let reservation = self.fleet.pick(&pair, &facts, pages);
         self.breakers
             .picked(now, &pair.decode, Stage::Decode, request);
         let computes = pair.prefill.as_ref().unwrap_or(&pair.decode);
@@ -105,8 +116,7 @@ impl<P: Policy> FrontDoor<P> {
         if let Some(entry) = self.requests.get_mut(&request) {
             entry.picked = Some(Picked {
                 pair: pair.clone(),
-                pages,
-                counted: false,
+                reservation: Some(reservation),
                 waited,
             });
         }

@@ -9,18 +9,55 @@ use std::time::Duration;
 use super::*;
 use crate::admission::{AdmissionSettings, Full};
 use crate::fleet::tests::facts as worker;
-use crate::pairing::Choice;
-use crate::{Incarnation, WorkerRole};
+use crate::fleet::{Figures, is};
+use crate::pairing::{NoPair, Stage, Why, of_decode, of_prefill};
+use crate::{Incarnation, WorkerId, WorkerRole};
+use std::sync::Arc;
 
 /// Takes the first candidate.
 struct First;
 
 impl Policy for First {
-    fn choose(&mut self, _: Stage, _: &[&Worker], _: &RequestFacts) -> Choice {
-        Choice {
-            index: 0,
-            why: "first".into(),
-        }
+    fn pair(
+        &mut self,
+        now: Instant,
+        fleet: &Fleet,
+        request: &RequestFacts,
+    ) -> Result<Pair, NoPair> {
+        self.explain(now, fleet, request)
+    }
+
+    fn explain(&self, _: Instant, fleet: &Fleet, request: &RequestFacts) -> Result<Pair, NoPair> {
+        let none = |reason| NoPair {
+            reason,
+            why: Arc::default(),
+        };
+        let first = |stage, fits: &dyn Fn(&Figures) -> bool| {
+            let fits = |w: &&Worker| {
+                let slot = fleet.slot(&w.facts.worker).unwrap();
+                !request.avoids(stage, &w.facts.worker) && fits(&fleet.figures()[slot.index()])
+            };
+            let found = fleet.workers().find(fits);
+            found.map(|w| w.facts.worker.clone())
+        };
+        let decode = first(Stage::Decode, &|f| {
+            of_decode(f, fleet::pages_for(f.page_tokens, request)).is_ok()
+        });
+        let decode = decode.ok_or(none(NoPairReason::NoRoom(Stage::Decode)))?;
+        let figures = fleet.figures()[fleet.slot(&decode).unwrap().index()];
+        let prefill = if figures.flags & is::BOTH == 0 {
+            let prefill = first(Stage::Prefill, &|f| of_prefill(f).is_ok());
+            Some(prefill.ok_or(none(NoPairReason::NoRoom(Stage::Prefill)))?)
+        } else {
+            None
+        };
+        Ok(Pair {
+            decode,
+            prefill,
+            local: None,
+            cached_tokens: 0,
+            why: Arc::new(Why::default()),
+        })
     }
 }
 
@@ -161,7 +198,7 @@ fn picked_pages_are_counted_once_when_the_worker_reports_them() {
     );
     tell(&mut door, report("d", free(2, 6)));
     let d = door.fleet().get(&WorkerId::new("d").unwrap()).unwrap();
-    assert_eq!((d.free_pages(), d.picked_pages), (6, 0));
+    assert_eq!((d.free_pages(), d.picked_pages()), (6, 0));
     assert_eq!(asked(&submit(&mut door, 2, 6)), [2]);
 }
 

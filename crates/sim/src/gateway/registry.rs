@@ -45,6 +45,8 @@ impl World {
             context_length: u32::MAX,
             layout: setup.layout(role),
             provider: String::new(),
+            seed: None,
+            labels: std::collections::BTreeMap::new(),
         };
         let load = WorkerLoad {
             free_pages: free,

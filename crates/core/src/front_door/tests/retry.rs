@@ -47,7 +47,7 @@ fn a_failed_request_goes_to_another_pair_without_the_one_to_blame() {
         assert_eq!(pairs(&failed(&mut door, 1, blame, 0)), [then]);
         // What was picked first is given back.
         ended(&mut door, 1);
-        let picked = door.fleet().workers().map(|w| w.picked_pages);
+        let picked = door.fleet().workers().map(|w| w.picked_pages());
         assert_eq!(picked.sum::<u32>(), 0);
     }
 }

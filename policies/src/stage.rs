@@ -1,0 +1,335 @@
+//! One stage of a pairing: filters, then the rule's scores, then the picker.
+
+use tandem_core::WorkerId;
+use tandem_core::fleet::{Figures, Fleet, LABELS, LabelId, Slot, pages_for};
+use tandem_core::pairing::{
+    FILTERS, Filtered, RequestFacts, Score, Shown, Stage, StageWhy, of_decode, of_prefill,
+};
+
+use crate::look::Look;
+use crate::pick::{pick, range, weighted};
+use crate::random::Random;
+use crate::rules::Scoring;
+use crate::settings::{Picker, PolicySettings, Rule, StageSettings};
+
+/// Candidates that a reason shows beside the chosen one: all of a small fleet's,
+const SHOWN: usize = 15;
+/// and the next best of a large one's.
+const SHOWN_OF_MANY: usize = 1;
+/// Workers that were filtered out, that a reason shows.
+const OUT: usize = 8;
+
+/// What a stage remembers, and room to work in.
+#[derive(Clone, Debug)]
+pub(crate) struct Chooser {
+    random: Random,
+    /// Whom round robin chose last.
+    last: Option<WorkerId>,
+    candidates: Vec<u16>,
+    scores: Vec<f32>,
+    column: Vec<f32>,
+    filtered: [u16; FILTERS],
+    out: Vec<(u16, Filtered)>,
+    /// Shows everything, where someone asked why.
+    all: bool,
+}
+
+/// One of the best candidates.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Best {
+    /// Its slot.
+    pub(crate) at: u16,
+    /// From 0 (the worst candidate's) to 1 (the best one's).
+    pub(crate) share: f32,
+    score: f32,
+}
+
+impl Chooser {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self {
+            random: Random::new(seed),
+            last: None,
+            candidates: Vec::new(),
+            scores: Vec::new(),
+            column: Vec::new(),
+            filtered: [0; FILTERS],
+            out: Vec::new(),
+            all: false,
+        }
+    }
+
+    pub(crate) const fn show_all(&mut self) {
+        self.all = true;
+    }
+
+    /// Keeps those that the request can go to. Whether there is one.
+    pub(crate) fn filter(
+        &mut self,
+        fleet: &Fleet,
+        look: &Look<'_>,
+        settings: &PolicySettings,
+    ) -> bool {
+        let own = of(look.stage, settings);
+        let mut wanted = [LabelId::NONE; LABELS];
+        for (id, (key, value)) in wanted.iter_mut().zip(&own.labels) {
+            *id = fleet.labels().id(key, value);
+        }
+        let wanted = &wanted[..own.labels.len().min(LABELS)];
+        let avoid = look
+            .request
+            .avoid
+            .iter()
+            .filter(|(stage, _)| *stage == look.stage);
+        let avoid: Vec<Slot> = avoid.filter_map(|(_, worker)| fleet.slot(worker)).collect();
+        let rarely = own.choose == Rule::Splitwise || !wanted.is_empty() || !avoid.is_empty();
+        let all = fleet.of_stage(look.stage);
+        self.candidates.clear();
+        self.out.clear();
+        self.filtered = [0; FILTERS];
+        self.filtered[Filtered::Role as usize] = (look.figures.len() - all.len()) as u16;
+        let shown = if self.all { usize::MAX } else { OUT };
+        let mut room = Room::default();
+        for at in all.iter().copied() {
+            let worker = &look.figures[usize::from(at)];
+            let mut fits = match look.stage {
+                Stage::Prefill => of_prefill(worker),
+                Stage::Decode => of_decode(worker, room.needed(worker, look.request)),
+            };
+            if rarely && fits.is_ok() {
+                fits = bounded(worker, look, own.choose, settings)
+                    .and_then(|()| labelled(worker, wanted))
+                    .and_then(|()| match avoid.contains(&Slot::at(at)) {
+                        true => Err(Filtered::Avoided),
+                        false => Ok(()),
+                    });
+            }
+            match fits {
+                Ok(()) => self.candidates.push(at),
+                Err(why) => {
+                    self.filtered[why as usize] += 1;
+                    if self.out.len() < shown {
+                        self.out.push((at, why));
+                    }
+                }
+            }
+        }
+        !self.candidates.is_empty()
+    }
+
+    /// Scores the candidates and picks the `count` best, the picker's choice first.
+    pub(crate) fn choose(
+        &mut self,
+        fleet: &Fleet,
+        look: &Look<'_>,
+        settings: &PolicySettings,
+        count: usize,
+    ) -> Vec<Best> {
+        let own = of(look.stage, settings);
+        let turn = match (own.choose, &self.last) {
+            (Rule::RoundRobin, Some(last)) => fleet.rank_after(last),
+            _ => 0,
+        };
+        let mut scoring = Scoring {
+            candidates: &self.candidates,
+            scores: &mut self.scores,
+            column: &mut self.column,
+        };
+        scoring.score(own.choose, look, settings, turn);
+        // Only pairs are compared by it.
+        let (low, high) = if count > 1 {
+            range(&self.scores)
+        } else {
+            (0.0, 0.0)
+        };
+        let share = |score: f32| {
+            if high > low {
+                (score - low) / (high - low)
+            } else {
+                1.0
+            }
+        };
+        let mut picked = Vec::with_capacity(count.min(self.candidates.len()));
+        let mut picker = picker(own, settings);
+        while picked.len() < count.min(self.candidates.len()) {
+            let index = match own.choose {
+                Rule::Random => {
+                    let scores = &self.scores;
+                    weighted(|i| scores[i].max(0.0), scores.len(), &mut self.random)
+                }
+                _ => pick(picker, &self.scores, &mut self.random),
+            };
+            let score = std::mem::replace(&mut self.scores[index], f32::NEG_INFINITY);
+            // The others of a pairing are the next best, by whatever chance the first was drawn.
+            picker = Picker::Highest;
+            let best = Best {
+                at: index as u16,
+                share: share(score),
+                score,
+            };
+            picked.push(best);
+        }
+        for best in &mut picked {
+            self.scores[usize::from(best.at)] = best.score;
+            best.at = self.candidates[usize::from(best.at)];
+        }
+        picked
+    }
+
+    /// It is this one: remembers it where turns matter.
+    pub(crate) fn chosen(&mut self, rule: Rule, worker: &WorkerId) {
+        if rule == Rule::RoundRobin {
+            self.last = Some(worker.clone());
+        }
+    }
+
+    /// The reason: who was chosen, and who else could have been.
+    pub(crate) fn why(
+        &self,
+        fleet: &Fleet,
+        look: &Look<'_>,
+        rule: Rule,
+        chosen: Option<u16>,
+    ) -> StageWhy {
+        let name = |at: u16| {
+            let worker = fleet.at(Slot::at(at));
+            worker.map(|w| w.facts.worker.clone())
+        };
+        let mut shown = Vec::new();
+        if let Some(chosen) = chosen {
+            let index = self.candidates.iter().position(|at| *at == chosen);
+            let most = match self.candidates.len() - 1 {
+                _ if self.all => usize::MAX,
+                few if few <= SHOWN => SHOWN,
+                _ => SHOWN_OF_MANY,
+            };
+            let best = chosen_first(&self.scores, index, most);
+            for index in best {
+                let at = self.candidates[index];
+                let figures = &look.figures[usize::from(at)];
+                shown
+                    .extend(name(at).map(|worker| show(worker, self.scores[index], figures, look)));
+            }
+        }
+        let out = self.out.iter();
+        StageWhy {
+            rule: rule.as_str(),
+            candidates: self.candidates.len() as u16,
+            filtered: self.filtered,
+            shown,
+            out: out
+                .filter_map(|(at, why)| Some((name(*at)?, *why)))
+                .collect(),
+        }
+    }
+}
+
+/// Pages that the request needs, by page size: workers have one or two.
+#[derive(Default)]
+pub(crate) struct Room {
+    page_tokens: u16,
+    pages: u32,
+}
+
+impl Room {
+    #[inline]
+    pub(crate) fn needed(&mut self, worker: &Figures, request: &RequestFacts) -> u32 {
+        if worker.page_tokens != self.page_tokens {
+            self.page_tokens = worker.page_tokens;
+            self.pages = pages_for(worker.page_tokens, request);
+        }
+        self.pages
+    }
+}
+
+/// What a stage's rule refuses beside what nobody can.
+#[inline]
+fn bounded(
+    worker: &Figures,
+    look: &Look<'_>,
+    rule: Rule,
+    settings: &PolicySettings,
+) -> Result<(), Filtered> {
+    if rule != Rule::Splitwise {
+        return Ok(());
+    }
+    let bounds = settings.splitwise;
+    match look.stage {
+        Stage::Prefill => {
+            let waiting = worker.queued_tokens;
+            let more = waiting.saturating_add(look.request.prompt_tokens);
+            if waiting > 0 && more > bounds.prompt_max_pending_tokens {
+                return Err(Filtered::Busy);
+            }
+        }
+        Stage::Decode => {
+            let own = pages_for(worker.page_tokens, look.request);
+            let most = worker.pages as f32 * bounds.token_mem_high;
+            // One that has nothing takes what fits at all.
+            if worker.used_pages() > 0 && (worker.used_pages() + own) as f32 > most {
+                return Err(Filtered::NoRoom);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[inline]
+fn labelled(worker: &Figures, wanted: &[LabelId]) -> Result<(), Filtered> {
+    let has = |label: &LabelId| *label != LabelId::NONE && worker.has(*label);
+    if wanted.iter().all(has) {
+        Ok(())
+    } else {
+        Err(Filtered::Label)
+    }
+}
+
+pub(crate) const fn of(stage: Stage, settings: &PolicySettings) -> &StageSettings {
+    match stage {
+        Stage::Prefill => &settings.prefill,
+        Stage::Decode => &settings.decode,
+    }
+}
+
+const fn picker(own: &StageSettings, settings: &PolicySettings) -> Picker {
+    match own.choose {
+        Rule::Scored => own.picker,
+        Rule::PowerOfTwo => Picker::PowerOfTwo,
+        Rule::KvCost => Picker::Softmax {
+            temperature: settings.kv_cost.router_temperature,
+        },
+        _ => Picker::Highest,
+    }
+}
+
+/// Indices of the chosen candidate and of the `most` best others, the best first.
+fn chosen_first(scores: &[f32], chosen: Option<usize>, most: usize) -> Vec<usize> {
+    let mut best: Vec<usize> = Vec::new();
+    best.extend(chosen);
+    let first = best.len();
+    let mut least = f32::NEG_INFINITY;
+    for (at, score) in scores.iter().enumerate() {
+        let full = best.len() - first >= most;
+        if full && *score <= least || Some(at) == chosen {
+            continue;
+        }
+        let place = best[first..].partition_point(|other| scores[*other] >= *score);
+        best.insert(first + place, at);
+        best.truncate(most.saturating_add(first));
+        if best.len() - first == most {
+            least = best.last().map_or(least, |last| scores[*last]);
+        }
+    }
+    best
+}
+
+fn show(worker: WorkerId, score: f32, figures: &Figures, look: &Look<'_>) -> Shown {
+    Shown {
+        worker,
+        score: Score::of(score),
+        queued_tokens: figures.queued_tokens,
+        requests: figures.requests,
+        free_pages: figures.free_pages,
+        pages: figures.pages,
+        hit_tokens: look.held(figures),
+    }
+}

@@ -1,0 +1,8 @@
+//! Each rule, filter and parameter on small fleets.
+
+mod herding;
+mod joint;
+mod local;
+mod made;
+mod promises;
+mod rules;
