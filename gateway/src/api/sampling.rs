@@ -35,7 +35,6 @@ pub(crate) fn drawing(
         "n",
         1..=i64::try_from(known.max_choices).unwrap_or(i64::MAX),
     )?;
-    let seed = params.integer("seed", i64::MIN..=i64::MAX)?;
     let sampling = proto::Sampling {
         constraint: constraint::read(params)?,
         logit_bias: logit_bias(params, vocabulary)?,
@@ -52,7 +51,7 @@ pub(crate) fn drawing(
     Ok(Drawing {
         answers: answers.and_then(|n| usize::try_from(n).ok()).unwrap_or(1),
         sampling,
-        seed: seed.map(i64::cast_unsigned),
+        seed: seed(params)?,
         stop,
     })
 }
@@ -67,6 +66,22 @@ pub(crate) fn temperature(params: &mut Params, most: f64) -> Result<proto::Sampl
         top_k: top_k.and_then(|k| u32::try_from(k).ok()).unwrap_or(0),
         ..proto::Sampling::default()
     })
+}
+
+/// Any number of 64 bits, signed or not.
+fn seed(params: &mut Params) -> Result<Option<u64>, ApiError> {
+    const WANT: &str = "a whole number of 64 bits";
+    let Some(value) = params.take("seed") else {
+        return Ok(None);
+    };
+    if let Some(seed) = value.as_i64().map(i64::cast_unsigned).or(value.as_u64()) {
+        return Ok(Some(seed));
+    }
+    if !value.is_number() {
+        return Err(ApiError::kind_of("seed", WANT, &value));
+    }
+    let message = format!("Invalid 'seed': expected {WANT}, but got {value} instead.");
+    Err(ApiError::value("seed", message))
 }
 
 fn positive(params: &mut Params, field: &str, most: f64) -> Result<Option<f32>, ApiError> {

@@ -54,11 +54,8 @@ pub(crate) fn check_reply(path: &str, status: StatusCode, value: &Value) {
 /// An event of the stream that `path` gave.
 pub(crate) fn check_event(path: &str, value: &Value) {
     match path {
-        _ if value.get("error").is_some() && path != RESPONSES => {
-            if path != MESSAGES {
-                check("ErrorResponse", value);
-            }
-        }
+        MESSAGES => {}
+        _ if value.get("error").is_some() && path != RESPONSES => check("ErrorResponse", value),
         CHAT => check("CreateChatCompletionStreamResponse", value),
         COMPLETIONS => check("CreateCompletionResponse", value),
         RESPONSES => check(response_event(value["type"].as_str().unwrap()), value),
