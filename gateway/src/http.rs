@@ -28,7 +28,7 @@ mod target;
 mod tls;
 
 pub(crate) use layers::answers;
-pub(crate) use open::{OpenError, open};
+pub(crate) use open::{OpenError, Opened, open};
 pub(crate) use routes::ready;
 pub(crate) use server::{Stages, serve};
 pub(crate) use target::percent_decoded;

@@ -198,19 +198,8 @@ impl Gateway {
             admin: admin.as_ref().map(|(_, address)| *address),
         });
         let admin_task = admin.map(|(listener, _)| admin::start(listener, Arc::clone(&app)));
-        let draining = drain(Arc::clone(&app), shutdown);
-        let answers = http::answers(Arc::clone(&app), &config.http, opened.http3_port());
-        let stages = Stages {
-            stopping: || {
-                app.stopping.store(true, Ordering::Relaxed);
-                app.live.get().drain_timeout
-            },
-            halt: || {
-                app.halt.send_replace(true);
-            },
-        };
-        http::serve(opened.front, answers, draining, stages).await;
-        drop((admin_task, reload_task, opened.watch, app));
+        clients(&app, &config, opened, shutdown).await;
+        drop((admin_task, reload_task, app));
         // All requests are gone by now, and with them all handles: the farewells end by themselves.
         let _ = timeout(LAST_WORDS, farewell_task.join()).await;
         drop((workers, settle_task, door_task, renewals));
@@ -218,6 +207,28 @@ impl Gateway {
         let _ = timeout(LAST_WORDS, endpoint.closed()).await;
         Ok(())
     }
+}
+
+/// Serves clients until the end was asked for and their requests have ended, or run out of time.
+async fn clients(
+    app: &Arc<App>,
+    config: &GatewayConfig,
+    opened: http::Opened,
+    shutdown: impl Future<Output = ()>,
+) {
+    let draining = drain(Arc::clone(app), shutdown);
+    let answers = http::answers(Arc::clone(app), &config.http, opened.http3_port());
+    let stages = Stages {
+        stopping: || {
+            app.stopping.store(true, Ordering::Relaxed);
+            app.live.get().drain_timeout
+        },
+        halt: || {
+            app.halt.send_replace(true);
+        },
+    };
+    http::serve(opened.front, answers, draining, stages).await;
+    drop(opened.watch);
 }
 
 /// The control plane's port, and what keeps its certificate new.

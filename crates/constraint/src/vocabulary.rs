@@ -33,7 +33,7 @@ pub(crate) fn environment(text: &TextModel) -> Result<TokEnv, ConstraintError> {
         bytes
     };
     let words: Vec<Vec<u8>> = (0..size).map(word).collect();
-    let ends: Vec<u32> = text.end_tokens().iter().copied().collect();
+    let ends: Vec<u32> = text.end_tokens().to_vec();
     let info = TokRxInfo::new(size, ends.first().copied().unwrap_or(INVALID_TOKEN));
     let mut trie = TokTrie::from(&info, &words);
     if !ends.is_empty() {

@@ -224,6 +224,10 @@ pub trait Engine: Send + Sync {
 
     /// Hands a command over. Never blocks: `Err` gives the command back where the queue is full or
     /// the engine has died.
+    #[allow(
+        clippy::result_large_err,
+        reason = "the error is the command itself, moved back"
+    )]
     fn submit(&self, command: Command) -> Result<(), Command>;
 
     /// The counter of prefill layers.

@@ -93,6 +93,10 @@ pub(super) enum Holders {
 }
 
 /// Some places, while a chain is looked up.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "one of them, on the stack, for one lookup"
+)]
 pub(super) enum Group {
     Few(Few),
     Many(Bits),

@@ -206,5 +206,6 @@ fn welcome(model: &str) -> Result<proto::Welcome, Error> {
             pages: Some(pages),
             ..proto::Load::default()
         }),
+        ..proto::Welcome::default()
     })
 }

@@ -33,6 +33,9 @@ pub(crate) struct Times {
 }
 
 /// One worker.
+/// Pages of a prompt that is computed: those found, those new, and the blocks that they will hold.
+type Source = (Prefix, Option<Lease<Active>>, Arc<[BlockHash]>);
+
 pub(crate) struct Worker {
     pub(crate) facts: WorkerFacts,
     pub(crate) role: WorkerRole,
@@ -42,7 +45,7 @@ pub(crate) struct Worker {
     /// Prompts that wait, and the one that is computed.
     pub(crate) queue: VecDeque<usize>,
     pub(crate) computing: Option<usize>,
-    source: Option<(Prefix, Option<Lease<Active>>, Arc<[BlockHash]>)>,
+    source: Option<Source>,
     /// Sequences that decode, with the tokens that they attend to; the first `stepping` are in a step.
     pub(crate) batch: Vec<(usize, u32)>,
     stepping: usize,
