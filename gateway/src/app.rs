@@ -23,6 +23,8 @@ pub(crate) struct App {
     pub(crate) reading: Reading,
     pub(crate) request_timeout: Duration,
     pub(crate) max_body_bytes: u64,
+    /// Whether the log names the blocks of prompts.
+    pub(crate) log_prefix_hashes: bool,
     /// Seconds since 1970 at which the gateway started.
     pub(crate) started: u64,
     pub(crate) stopping: AtomicBool,

@@ -4,6 +4,7 @@
 //! something to stream. What fails after it is an error event, and the stream ends cleanly.
 
 mod events;
+mod prefix;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::api::error::ApiError;
 use crate::app::{App, unix_seconds};
 use crate::caller::Standing;
 use crate::door::Ticket;
-use crate::journal::Journal;
+use crate::journal::{Journal, Origin};
 use crate::relay::{self, Event, Generation};
 
 pub(crate) use events::{Events, Piece};
@@ -42,14 +43,16 @@ pub(crate) enum Reply {
 pub(crate) async fn answer(
     app: &Arc<App>,
     endpoint: Endpoint,
-    name: String,
+    origin: Origin,
     standing: Standing,
     body: impl Future<Output = Result<Bytes, ApiError>>,
     deadline: Instant,
 ) -> Result<Reply, ApiError> {
     let request = RequestId(rand::random());
     let metrics = Arc::clone(&app.metrics);
-    let mut journal = Journal::new(metrics, request, name, endpoint);
+    let view = app.door.view();
+    let model = app.model_name(&view);
+    let mut journal = Journal::new(metrics, model, request, origin, endpoint);
     let begun = tokio::select! {
         begun = begin(app, endpoint, request, standing, body, deadline, &mut journal) => begun,
         error = app.halted() => Err(error),
@@ -121,6 +124,9 @@ async fn begin(
     let read = app.reading.read(endpoint, body, &view);
     let ask: Ask = timeout_at(deadline, read).await.map_err(late)??;
     journal.read(ask.tokens.len(), ask.stream);
+    if app.log_prefix_hashes {
+        journal.prefix(prefix::hashes(&ask.tokens));
+    }
     // It may have changed while the prompt was read.
     let view = app.door.view();
     let room = Room {

@@ -10,5 +10,6 @@ mod routes;
 mod server;
 mod sse;
 mod target;
+mod trace_context;
 
 pub(crate) use server::{Limits, serve};

@@ -1,67 +1,85 @@
-//! One request's figures, and the one log line and the metrics at its end.
+//! One request's figures: its log line, metrics and spans at its end, all from the same times.
+
+mod line;
+mod traced;
 
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use tandem_core::RequestId;
 use tandem_core::admission::ClassId;
 use tandem_core::pairing::Pair;
+use tandem_telemetry::{PromptTimes, RequestTimes, Stage, TraceContext};
 use tandem_wire::proto;
 use tokio::time::Instant;
 
 use crate::api::ask::Endpoint;
 use crate::api::error::ApiError;
-use crate::metrics::Metrics;
+use crate::metrics::{At, Counted, End, Metrics, OfModel};
+
+/// Where a request comes from.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    /// The client's id for it, or ours.
+    pub(crate) name: String,
+    /// Its place in a trace.
+    pub(crate) trace: TraceContext,
+}
 
 /// Written down however the request ends: dropping it writes the line. Holds nothing of what the
 /// client or the model said.
 pub(crate) struct Journal {
     metrics: Arc<Metrics>,
+    of_model: Arc<OfModel>,
+    counted: Counted,
     request: RequestId,
-    /// The client's id for it, or ours.
-    request_id: String,
+    origin: Origin,
     endpoint: Endpoint,
     stream: bool,
-    arrived: Instant,
+    /// By the wall's clock.
+    arrived: SystemTime,
+    times: RequestTimes,
     prompt_tokens: u64,
+    cached_tokens: Option<u64>,
+    /// Where that is configured.
+    prefix_hashes: Option<String>,
+    /// Where its trace is recorded.
+    asked: Option<Box<traced::Asked>>,
     class: ClassId,
-    queued: Option<Instant>,
+    /// To how many other pairs it went after a failure.
     moves: u32,
     pair: Option<Pair>,
-    reserved: Option<Instant>,
-    transfer_us: Option<u64>,
-    first_token: Option<Instant>,
-    last_token: Option<Instant>,
-    tokens: u64,
     status: Option<u16>,
     finish_reason: Option<&'static str>,
     error: Option<String>,
 }
 
 impl Journal {
-    /// A request has arrived.
+    /// A request has arrived, for this model as far as is known.
     pub(crate) fn new(
         metrics: Arc<Metrics>,
+        model: &str,
         request: RequestId,
-        request_id: String,
+        origin: Origin,
         endpoint: Endpoint,
     ) -> Self {
         Self {
+            of_model: metrics.of_model(model),
+            counted: metrics.in_stage.enter(),
             metrics,
             request,
-            request_id,
+            origin,
             endpoint,
             stream: false,
-            arrived: Instant::now(),
+            arrived: SystemTime::now(),
+            times: RequestTimes::new(now()),
             prompt_tokens: 0,
+            cached_tokens: None,
+            prefix_hashes: None,
+            asked: None,
             class: ClassId::default(),
-            queued: None,
             moves: 0,
             pair: None,
-            reserved: None,
-            transfer_us: None,
-            first_token: None,
-            last_token: None,
-            tokens: 0,
             status: None,
             finish_reason: None,
             error: None,
@@ -74,56 +92,86 @@ impl Journal {
         self.stream = stream;
     }
 
+    /// Names of its prompt's blocks are to be logged.
+    pub(crate) fn prefix(&mut self, hashes: String) {
+        self.prefix_hashes = Some(hashes);
+    }
+
+    /// What is asked of the model.
+    pub(crate) fn asks(&mut self, sampling: &proto::Sampling, new_tokens: u32) {
+        if self.origin.trace.is_sampled() && self.metrics.spans.is_on() {
+            self.asked = Some(Box::new(traced::Asked::new(sampling, new_tokens)));
+        }
+    }
+
+    /// As workers are told of its trace: W3C's two texts, empty where it is not recorded.
+    pub(crate) fn trace(&self) -> (String, String) {
+        let trace = &self.origin.trace;
+        if trace.is_sampled() {
+            (trace.traceparent(), trace.tracestate())
+        } else {
+            Default::default()
+        }
+    }
+
     /// It waits for a pair.
     pub(crate) fn queued(&mut self, class: ClassId) {
         self.class = class;
-        self.queued = Some(Instant::now());
+        self.times.submitted(now());
+        self.counted.reach(At::Queue);
     }
 
-    /// A pair is asked.
-    pub(crate) fn paired(&mut self, pair: &Pair) {
+    /// This pair was asked last.
+    pub(crate) fn paired(&mut self, pair: &Pair, asked: Instant) {
+        self.times.paired(asked.into_std());
         self.pair = Some(pair.clone());
     }
 
-    /// It goes on on another pair.
-    pub(crate) fn moved(&mut self, pair: &Pair) {
-        self.moves += 1;
-        self.paired(pair);
-    }
-
-    /// The lease is granted.
+    /// It granted the lease.
     pub(crate) fn reserved(&mut self) {
-        let now = Instant::now();
-        self.reserved = Some(now);
-        if let Some(queued) = self.queued {
-            let seconds = (now - queued).as_secs_f64();
+        self.times.reserved(now());
+        self.counted.reach(At::Prefill);
+        if let Some(waited) = self.times.stage(Stage::Queue) {
+            let seconds = waited.as_secs_f64();
             self.metrics.admission.waited(self.class, seconds);
         }
     }
 
+    /// It goes on on the pair that was asked last, which granted a lease.
+    pub(crate) fn moved(&mut self) {
+        self.moves += 1;
+        self.times.reserved(now());
+    }
+
     /// Its pages have arrived.
-    pub(crate) fn started(&mut self, started: &proto::Started) {
-        self.transfer_us = Some(started.transfer_us);
+    pub(crate) fn started(&mut self, _: &proto::Started) {
+        self.times.started(now());
     }
 
     /// A token has come.
     pub(crate) fn token(&mut self) {
-        let now = Instant::now();
-        self.tokens += 1;
-        self.last_token = Some(now);
-        self.metrics.generation_tokens.increment(1);
-        if self.first_token.is_none() {
-            self.first_token = Some(now);
-            self.metrics.prompt_tokens.increment(self.prompt_tokens);
-            self.metrics
-                .time_to_first_token
-                .record((now - self.arrived).as_secs_f64());
+        if self.times.tokens_came(now(), 1) {
+            self.counted.reach(At::Decode);
+            self.of_model.first_token(&self.times, self.prompt_tokens);
+        }
+        self.of_model.tokens(&mut self.times, 1);
+    }
+
+    /// The decode worker has said its last.
+    pub(crate) fn told(&mut self, finished: &proto::Finished) {
+        let cached = u64::from(finished.cached_tokens);
+        self.cached_tokens = Some(cached.min(self.prompt_tokens));
+        if let Some(prompt) = &finished.prompt_times {
+            self.times.prompt(PromptTimes {
+                compute: Duration::from_micros(prompt.compute_us),
+                exposed: Duration::from_micros(prompt.exposed_us),
+            });
         }
     }
 
     /// Tokens generated so far.
     pub(crate) const fn tokens(&self) -> u64 {
-        self.tokens
+        self.times.tokens()
     }
 
     /// The reply's status line is out.
@@ -141,46 +189,49 @@ impl Journal {
         self.status.get_or_insert(error.status.as_u16());
         self.error = Some(error.code.clone());
     }
+
+    /// What it failed with; also where its client left.
+    fn error(&self) -> Option<&str> {
+        error(self.error.as_deref(), self.finish_reason)
+    }
+
+    /// In OpenTelemetry's words.
+    fn operation(&self) -> &'static str {
+        if self.endpoint == Endpoint::Completions {
+            "text_completion"
+        } else {
+            "chat"
+        }
+    }
 }
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        let total = self.arrived.elapsed();
-        self.metrics.request_duration.record(total.as_secs_f64());
-        if let (Some(first), Some(last), 2..) = (self.first_token, self.last_token, self.tokens) {
-            let rest = (self.tokens - 1) as f64;
-            self.metrics
-                .time_per_output_token
-                .record((last - first).as_secs_f64() / rest);
-        }
-        let ended_by_client = self.error.is_none() && self.finish_reason.is_none();
-        let error = if ended_by_client {
-            Some("client_gone")
-        } else {
-            self.error.as_deref()
+        self.times.ended(now());
+        let end = End {
+            operation: self.operation(),
+            prompt_tokens: self.prompt_tokens,
+            cached_tokens: self.cached_tokens,
+            finish_reason: self.finish_reason,
+            error: error(self.error.as_deref(), self.finish_reason),
         };
-        let millis =
-            |from: Option<Instant>, to: Option<Instant>| Some((to? - from?).as_secs_f64() * 1e3);
-        let pair = self.pair.as_ref();
-        tracing::info!(
-            request_id = self.request_id,
-            request = %self.request,
-            endpoint = self.endpoint.as_str(),
-            stream = self.stream,
-            status = self.status.unwrap_or(499),
-            error,
-            finish_reason = self.finish_reason,
-            decode = pair.map(|pair| pair.decode.as_str()),
-            prefill = pair.and_then(|pair| pair.prefill.as_ref()).map(|worker| worker.as_str()),
-            why = pair.map(|pair| pair.why.as_str()),
-            prompt_tokens = self.prompt_tokens,
-            tokens = self.tokens,
-            queue_ms = millis(self.queued, self.reserved),
-            moves = self.moves,
-            transfer_us = self.transfer_us,
-            ttft_ms = millis(Some(self.arrived), self.first_token),
-            total_ms = total.as_secs_f64() * 1e3,
-            "request"
-        );
+        self.metrics.ended(&self.of_model, &mut self.times, &end);
+        self.metrics
+            .spans
+            .record(&self.origin.trace, || self.spans());
+        self.line();
     }
+}
+
+/// What neither failed nor finished was left by its client.
+fn error<'a>(error: Option<&'a str>, finish_reason: Option<&str>) -> Option<&'a str> {
+    match finish_reason {
+        None => error.or(Some("client_gone")),
+        Some(_) => error,
+    }
+}
+
+/// Tokio's clock, which tests may move.
+fn now() -> std::time::Instant {
+    Instant::now().into_std()
 }

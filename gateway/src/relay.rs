@@ -18,7 +18,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tandem_core::front_door::Blame;
-use tandem_core::pairing::Pair;
 use tandem_wire::proto;
 use tandem_wire::proto::generate_reply::Kind;
 use tokio::time::{Instant, timeout_at};
@@ -31,7 +30,7 @@ use crate::door::Ticket;
 use crate::journal::Journal;
 
 pub(crate) use farewell::Farewells;
-use order::{Found, Order, Setback};
+use order::{Found, Order, Setback, Tried};
 pub(crate) use stream::WorkerStream;
 
 /// One message of an answer.
@@ -46,7 +45,7 @@ type Moving = Pin<Box<dyn Future<Output = (Box<Order>, Moved)> + Send>>;
 
 struct Moved {
     /// The pair that was asked last.
-    tried: Option<Pair>,
+    tried: Option<Tried>,
     found: Result<Found, ApiError>,
 }
 
@@ -72,6 +71,8 @@ pub(crate) async fn begin(
     journal: &mut Journal,
 ) -> Result<Generation, ApiError> {
     let prompt = u32::try_from(ask.tokens.len()).unwrap_or(u32::MAX);
+    journal.asks(&ask.sampling, new_tokens);
+    let (trace, trace_state) = journal.trace();
     let order = Box::new(Order {
         roster: Arc::clone(&app.roster),
         farewells: app.farewells.clone(),
@@ -79,7 +80,11 @@ pub(crate) async fn begin(
         text: app.reading.text(),
         deadline,
         timeout,
-        generate: order::generate(&ticket, ask, new_tokens),
+        generate: proto::Generate {
+            trace,
+            trace_state,
+            ..order::generate(&ticket, ask, new_tokens)
+        },
         ticket,
     });
     journal.queued(standing.class);
@@ -88,8 +93,8 @@ pub(crate) async fn begin(
         .submit(standing, prompt, new_tokens, ask.priority, deadline);
     let mut tried = None;
     let found = order.first(submitted, &mut tried).await;
-    if let Some(pair) = &tried {
-        journal.paired(pair);
+    if let Some(tried) = &tried {
+        journal.paired(&tried.pair, tried.asked);
     }
     let stream = found?.stream;
     journal.reserved();
@@ -109,11 +114,11 @@ impl Generation {
                 let (order, moved) = moving.await;
                 self.moving = None;
                 self.order = Some(order);
-                if let Some(pair) = &moved.tried {
-                    journal.paired(pair);
+                if let Some(tried) = &moved.tried {
+                    journal.paired(&tried.pair, tried.asked);
                 }
                 let found = moved.found?;
-                journal.moved(&found.pair);
+                journal.moved();
                 self.stream = Some(found.stream);
             }
             let (Some(stream), Some(order)) = (&mut self.stream, &mut self.order) else {
@@ -134,6 +139,7 @@ impl Generation {
                     return Ok(Event::Token(token));
                 }
                 Ok(Kind::Finished(finished)) => {
+                    journal.told(&finished);
                     order.ticket.served();
                     return Ok(Event::Finished(finished));
                 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tandem_config::GatewayConfig;
 use tandem_policies::Pairing;
+use tandem_telemetry::{Telemetry, TelemetryError};
 use tandem_text::TextError;
 use tandem_wire::task::{Task, spawn};
 use tandem_wire::{ConnectError, ControlOptions, Endpoint, Identity, IdentityError};
@@ -27,6 +28,8 @@ use crate::workers;
 
 /// Cancels that are still on their way when the gateway ends have so long.
 const LAST_WORDS: Duration = Duration::from_millis(500);
+/// Telemetry that is left at the end has so long.
+const LAST_TELEMETRY: Duration = Duration::from_secs(1);
 /// Between two times that recorded figures are sorted.
 const SETTLE: Duration = Duration::from_secs(5);
 
@@ -50,6 +53,9 @@ pub enum StartError {
     /// There is no port for the control plane.
     #[error(transparent)]
     Control(#[from] ConnectError),
+    /// Traces and figures cannot be sent as configured.
+    #[error(transparent)]
+    Telemetry(#[from] TelemetryError),
     /// Something of the gateway itself.
     #[error("cannot start: {0}")]
     Internal(String),
@@ -82,7 +88,9 @@ pub async fn run(
     let mut admission = config.admission.clone().within(config.queue_limit);
     // Gateways with the same file must not try a worker in step.
     admission.breaker.seed = rand::random();
-    let metrics = Metrics::new(&admission).map_err(|e| StartError::Internal(e.to_string()))?;
+    let telemetry = Telemetry::start(&config.telemetry, &config.identity.name, "gateway")?;
+    let metrics = Metrics::new(&admission, config.telemetry.vllm_names, telemetry.spans())
+        .map_err(|e| StartError::Internal(e.to_string()))?;
     let metrics = Arc::new(metrics);
     let policy = Pairing::new(&config.policy, rand::random());
     // One request for each connection, and as many as may wait besides.
@@ -101,6 +109,7 @@ pub async fn run(
         reading,
         request_timeout: config.request_timeout,
         max_body_bytes: config.max_body_bytes,
+        log_prefix_hashes: config.telemetry.log_prefix_hashes,
         started: unix_seconds(),
         stopping: AtomicBool::new(false),
         halt: watch::Sender::new(false),
@@ -110,6 +119,7 @@ pub async fn run(
     // All requests are gone by now, and with them all handles: the farewells end by themselves.
     let _ = timeout(LAST_WORDS, farewell_task.join()).await;
     drop((worker_tasks, settle_task, door_task));
+    telemetry.stop(LAST_TELEMETRY).await;
     endpoint.close();
     let _ = timeout(LAST_WORDS, endpoint.closed()).await;
     Ok(())

@@ -14,7 +14,8 @@ pub(crate) fn start(config: LogConfig) {
     // A second start fails, and the first goes on.
     let _ = match config.format {
         LogFormat::Text => builder.with_ansi(false).try_init(),
-        LogFormat::Json => builder.json().try_init(),
+        // What an event says stands beside its time and level, not below them.
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
 }
 

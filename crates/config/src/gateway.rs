@@ -7,7 +7,9 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use crate::section::{PATH, SOCKET, Section, socket, text};
-use crate::{AdmissionSettings, ControlConfig, IdentityConfig, PolicySettings};
+use crate::{
+    AdmissionSettings, ControlConfig, IdentityConfig, PolicySettings, TelemetryConfig,
+};
 
 /// A gateway, with all that it needs of the other tables.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +46,8 @@ pub struct GatewayConfig {
     pub identity: IdentityConfig,
     /// `[control]`: its connections to the workers.
     pub control: ControlConfig,
+    /// `[telemetry]`: what it tells of requests, and to whom.
+    pub telemetry: TelemetryConfig,
 }
 
 pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<GatewayConfig> {
@@ -82,6 +86,7 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<GatewayConfig> {
         admission: AdmissionSettings::one_class(queue_limit.unwrap_or(1024)),
         identity: IdentityConfig::default(),
         control: ControlConfig::default(),
+        telemetry: TelemetryConfig::default(),
     })
 }
 

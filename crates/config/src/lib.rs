@@ -18,6 +18,7 @@ mod log;
 mod policy;
 mod section;
 mod size;
+mod telemetry;
 mod topology;
 mod worker;
 
@@ -31,6 +32,7 @@ pub use identity::IdentityConfig;
 pub use log::{LogConfig, LogFormat, LogLevel};
 pub use size::{format_bytes, parse_bytes};
 pub use tandem_core::admission::AdmissionSettings;
+pub use telemetry::{HttpUrl, InvalidUrl, Secret, TelemetryConfig};
 pub use tandem_policies::PolicySettings;
 pub use worker::{InvalidSha256, KvBudget, Sha256, WorkerConfig};
 
@@ -71,6 +73,7 @@ impl Config {
         let control = document.section("control", control::read);
         let fabric = document.section("fabric", fabric::read);
         let log = document.section("log", log::read);
+        let telemetry = document.section("telemetry", telemetry::read);
         let policy = policy::read(&mut document);
         let has_admission = document.has("admission");
         let admission = document.section("admission", admission::read);
@@ -96,6 +99,7 @@ impl Config {
         };
         let gateway = gateway.map(|gateway| GatewayConfig {
             policy: policy.clone().unwrap_or_default(),
+            telemetry: telemetry.clone(),
             admission: admission.clone(),
             identity: identity.clone().resolve("gateway"),
             control,
@@ -106,6 +110,7 @@ impl Config {
             fabric,
             control,
             topology: topology.clone(),
+            telemetry,
             ..worker
         });
         Ok(Self {

@@ -14,7 +14,7 @@ use crate::error::{Problem, Problems, unknown};
 use crate::size::{format_bytes, parse_bytes};
 
 /// Every table of the schema, in the order in which a file has them.
-const SECTIONS: [&str; 9] = [
+const SECTIONS: [&str; 10] = [
     "gateway",
     "admission",
     "policy",
@@ -23,6 +23,7 @@ const SECTIONS: [&str; 9] = [
     "topology",
     "identity",
     "control",
+    "telemetry",
     "log",
 ];
 

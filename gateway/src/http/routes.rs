@@ -11,6 +11,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
+use tandem_telemetry::TraceContext;
 use tokio::time::Instant;
 use tower::Service;
 
@@ -23,6 +24,7 @@ use crate::api::error::{ApiError, RETRY_AFTER};
 use crate::app::App;
 use crate::caller::Standing;
 use crate::generate::{self, Reply};
+use crate::journal::Origin;
 use crate::status;
 
 /// Answers requests.
@@ -84,24 +86,12 @@ async fn generate(
     request: Request<Incoming>,
 ) -> Result<Response<Body>, ApiError> {
     let deadline = Instant::now() + app.request_timeout;
-    let name = request
-        .extensions()
-        .get::<RequestName>()
-        .map(RequestName::text);
+    let origin = origin(app, &request);
     let settings = app.door.admission();
     let standing = Standing::of(request.headers(), request.extensions(), settings)?;
     let limit = app.max_body_bytes;
     let body = super::body::read(request, limit, deadline);
-    match generate::answer(
-        app,
-        endpoint,
-        name.unwrap_or_default(),
-        standing,
-        body,
-        deadline,
-    )
-    .await?
-    {
+    match generate::answer(app, endpoint, origin, standing, body, deadline).await? {
         Reply::Whole(value) => Ok(reply::json(StatusCode::OK, &value)),
         Reply::Stream(events) => {
             let mut response = Response::new(sse::EventBody::new(events).boxed_unsync());
@@ -111,6 +101,19 @@ async fn generate(
             headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
             Ok(response)
         }
+    }
+}
+
+/// Its layers gave the request a name and a place in a trace.
+fn origin(app: &App, request: &Request<Incoming>) -> Origin {
+    let extensions = request.extensions();
+    let begin = || TraceContext::begin(None, None, app.metrics.spans.sampler());
+    Origin {
+        name: extensions
+            .get()
+            .map(RequestName::text)
+            .unwrap_or_default(),
+        trace: extensions.get().cloned().unwrap_or_else(begin),
     }
 }
 

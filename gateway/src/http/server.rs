@@ -24,6 +24,7 @@ use super::observe::ObserveLayer;
 use super::patience::Patient;
 use super::request_id::RequestIdLayer;
 use super::routes::Routes;
+use super::trace_context::TraceLayer;
 use crate::app::App;
 
 /// Streams that one HTTP/2 client may have open.
@@ -104,6 +105,9 @@ async fn connection(
     let _ = socket.set_nodelay(true);
     let service = ServiceBuilder::new()
         .layer(RequestIdLayer)
+        .layer(TraceLayer {
+            spans: app.metrics.spans.clone(),
+        })
         .layer(ObserveLayer {
             metrics: Arc::clone(&app.metrics),
         })

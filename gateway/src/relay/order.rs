@@ -37,10 +37,15 @@ pub(super) struct Order {
     pub(super) ticket: Ticket,
 }
 
-/// A pair whose decode worker has granted the lease.
+/// A pair that was asked.
+pub(super) struct Tried {
+    pub(super) pair: Pair,
+    pub(super) asked: Instant,
+}
+
+/// What the decode worker that granted the lease says.
 pub(super) struct Found {
     pub(super) stream: WorkerStream,
-    pub(super) pair: Pair,
 }
 
 /// A failure after which another pair may do better.
@@ -62,7 +67,7 @@ impl Order {
     pub(super) async fn first(
         &self,
         submitted: impl Future<Output = Result<Answer, Closed>>,
-        tried: &mut Option<Pair>,
+        tried: &mut Option<Tried>,
     ) -> Result<Found, ApiError> {
         let answer = self.wait(submitted).await?;
         self.seek(answer, None, tried).await
@@ -72,7 +77,7 @@ impl Order {
     pub(super) async fn again(
         &self,
         setback: Setback,
-        tried: &mut Option<Pair>,
+        tried: &mut Option<Tried>,
     ) -> Result<Found, ApiError> {
         let answer = self.set_back(&setback).await?;
         self.seek(answer, Some(setback.error), tried).await
@@ -83,7 +88,7 @@ impl Order {
         &self,
         mut answer: Answer,
         mut setback: Option<ApiError>,
-        tried: &mut Option<Pair>,
+        tried: &mut Option<Tried>,
     ) -> Result<Found, ApiError> {
         let mut pause = ELSEWHERE_PAUSE;
         let mut last = None;
@@ -95,13 +100,16 @@ impl Order {
                     return Err(setback.unwrap_or_else(own));
                 }
             };
-            *tried = Some(pair.clone());
+            *tried = Some(Tried {
+                pair: pair.clone(),
+                asked: Instant::now(),
+            });
             let asked = self.reserve(&pair);
             match timeout_at(self.deadline, asked).await {
                 Err(_) => return Err(self.late()),
                 Ok(Ok(stream)) => {
                     self.ticket.reserved().await;
-                    return Ok(Found { stream, pair });
+                    return Ok(Found { stream });
                 }
                 Ok(Err(NotReserved::Failed(failure))) => {
                     let next = Setback::of(&failure)?;
@@ -239,6 +247,8 @@ pub(super) fn generate(
         prefill: None,
         time_left_ms: 0,
         cache_salt: Bytes::new(),
+        trace: String::new(),
+        trace_state: String::new(),
     }
 }
 

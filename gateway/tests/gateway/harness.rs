@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tandem_config::{
     AdmissionSettings, ControlConfig, GatewayConfig, IdentityConfig, PolicySettings,
+    TelemetryConfig,
 };
 use tandem_gateway::{StartError, run};
 use tandem_wire::identity::{Authority, PeerRole};
@@ -68,6 +69,7 @@ pub(crate) fn config(pki: &TempDir, workers: Vec<SocketAddr>) -> GatewayConfig {
             name: "gateway".into(),
         },
         control: ControlConfig::default(),
+        telemetry: TelemetryConfig::default(),
     }
 }
 

@@ -20,3 +20,4 @@ mod pattern;
 mod prefixes;
 mod queues;
 mod shardings;
+mod traces;
