@@ -119,9 +119,7 @@ async fn a_request_is_one_trace_from_the_gateway_to_each_layers_push() {
     let folder = tempfile::tempdir().unwrap();
     let model = TinyLlama::default();
     let layers = model.layers;
-    model
-        .write_gguf(&folder.path().join("tiny.gguf"))
-        .unwrap();
+    model.write_gguf(&folder.path().join("tiny.gguf")).unwrap();
     let collector = Collector::start().await;
     let telemetry = format!(
         "[telemetry]\notlp_endpoint = \"{}\"\notlp_interval_ms = 20\n",

@@ -87,6 +87,8 @@ impl Metrics {
         for (name, what) in about.into_iter().chain(requests::COUNTERS) {
             recorder.describe_counter(name.into(), None, what.into());
         }
+        // There from the start, so that a rate can be taken over the first request.
+        drop(OfModel::new(&recorder, "", false));
         let gauge =
             |name: &'static str| recorder.register_gauge(&Key::from_static_name(name), &METADATA);
         let dropped = recorder.register_counter(&Key::from_static_name(DROPPED), &METADATA);

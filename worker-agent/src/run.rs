@@ -37,11 +37,7 @@ pub async fn run(
     started: impl FnOnce(Started) + Send,
 ) -> Result<(), StartError> {
     // Loading blocks for seconds; quinn needs the runtime's context while it binds.
-    let telemetry = Telemetry::start(
-        &config.telemetry,
-        config.id.as_str(),
-        config.role.as_str(),
-    )?;
+    let telemetry = Telemetry::start(&config.telemetry, config.id.as_str(), config.role.as_str())?;
     let (config, parts) = tokio::task::block_in_place(|| {
         let parts = start::start(&config, telemetry.spans());
         (config, parts)

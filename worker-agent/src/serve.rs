@@ -112,10 +112,11 @@ async fn control(services: &Services, hello: proto::Hello, channel: Channel) {
         version = hello.version,
         "a peer registered this worker"
     );
-    let fabrics = services.facts.fabrics.as_ref();
     let mut cache = services.cache.reader();
     let mut changes = services.gauges.subscribe();
-    let welcome = services.facts.welcome(services.gauges.report(fabrics));
+    let welcome = services
+        .facts
+        .welcome(services.gauges.report(&services.facts));
     if send.send(&welcome).await.is_err() {
         return;
     }
@@ -129,7 +130,7 @@ async fn control(services: &Services, hello: proto::Hello, channel: Channel) {
             tokio::time::sleep(FASTEST_BEAT).await;
             let _ = tokio::time::timeout(SLOWEST_BEAT, changes.changed()).await;
             let beat = proto::Beat {
-                load: Some(services.gauges.report(fabrics)),
+                load: Some(services.gauges.report(&services.facts)),
                 cache: cache.report(),
             };
             if send.send(&beat).await.is_err() {

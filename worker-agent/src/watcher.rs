@@ -23,8 +23,8 @@ use tandem_fabric::{Pusher, Write};
 use tokio::sync::mpsc;
 
 use hands::Hands;
-use layers::Layers;
 pub(crate) use layers::LayerPush;
+use layers::Layers;
 pub(crate) use pace::Pace;
 use pace::{Look, Waiting};
 

@@ -307,7 +307,9 @@ fn telemetry_table(telemetry: &TelemetryConfig) -> String {
     } else {
         format!("{}: not shown", names.join(", "))
     };
-    table.unless_absent("headers", None::<&str>, &headers).done()
+    table
+        .unless_absent("headers", None::<&str>, &headers)
+        .done()
 }
 
 #[cfg(test)]

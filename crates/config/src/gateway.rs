@@ -7,9 +7,7 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use crate::section::{PATH, SOCKET, Section, socket, text};
-use crate::{
-    AdmissionSettings, ControlConfig, IdentityConfig, PolicySettings, TelemetryConfig,
-};
+use crate::{AdmissionSettings, ControlConfig, IdentityConfig, PolicySettings, TelemetryConfig};
 
 /// A gateway, with all that it needs of the other tables.
 #[derive(Clone, Debug, PartialEq)]

@@ -32,8 +32,8 @@ pub use identity::IdentityConfig;
 pub use log::{LogConfig, LogFormat, LogLevel};
 pub use size::{format_bytes, parse_bytes};
 pub use tandem_core::admission::AdmissionSettings;
-pub use telemetry::{HttpUrl, InvalidUrl, Secret, TelemetryConfig};
 pub use tandem_policies::PolicySettings;
+pub use telemetry::{HttpUrl, InvalidUrl, Secret, TelemetryConfig};
 pub use worker::{InvalidSha256, KvBudget, Sha256, WorkerConfig};
 
 use section::Document;

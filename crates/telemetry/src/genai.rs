@@ -39,7 +39,10 @@ impl Request<'_> {
         ];
         match self.error {
             Some(error) => all.push(KeyValue::new("error.type", error.to_owned())),
-            None => all.push(KeyValue::new("gen_ai.response.model", self.model.to_owned())),
+            None => all.push(KeyValue::new(
+                "gen_ai.response.model",
+                self.model.to_owned(),
+            )),
         }
         all
     }

@@ -128,16 +128,13 @@ impl Collector {
     }
 }
 
-async fn serve(
-    listener: TcpListener,
-    sent: watch::Sender<Sent>,
-    answer: Arc<Mutex<StatusCode>>,
-) {
+async fn serve(listener: TcpListener, sent: watch::Sender<Sent>, answer: Arc<Mutex<StatusCode>>) {
     let mut connections = JoinSet::new();
     while let Ok((socket, _)) = listener.accept().await {
         let (sent, answer) = (sent.clone(), Arc::clone(&answer));
         connections.spawn(async move {
-            let service = service_fn(move |request| take(request, sent.clone(), Arc::clone(&answer)));
+            let service =
+                service_fn(move |request| take(request, sent.clone(), Arc::clone(&answer)));
             let _ = http1::Builder::new()
                 .serve_connection(TokioIo::new(socket), service)
                 .await;
@@ -207,7 +204,10 @@ impl Sent {
     }
 
     fn keep_figures(&mut self, request: ExportMetricsServiceRequest) {
-        let scopes = request.resource_metrics.into_iter().flat_map(|r| r.scope_metrics);
+        let scopes = request
+            .resource_metrics
+            .into_iter()
+            .flat_map(|r| r.scope_metrics);
         for metric in scopes.flat_map(|scope| scope.metrics) {
             let Some(Data::Histogram(histogram)) = metric.data else {
                 continue;

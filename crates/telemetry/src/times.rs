@@ -226,10 +226,7 @@ impl RequestTimes {
     /// Lease to first token: what vLLM calls prefill time.
     #[must_use]
     pub fn lease_to_first_token(&self) -> Option<Duration> {
-        Some(
-            self.first_token?
-                .saturating_duration_since(self.reserved?),
-        )
+        Some(self.first_token?.saturating_duration_since(self.reserved?))
     }
 
     /// Lease to last token: what vLLM calls inference time.
@@ -383,7 +380,11 @@ mod tests {
         times.ended(at(41));
         assert_eq!(times.ttft(), Some(ms(10)));
         assert_eq!(times.stage(Stage::Queue), Some(ms(1)));
-        assert_eq!(times.stage(Stage::Prefill), Some(ms(6)), "of the first pair");
+        assert_eq!(
+            times.stage(Stage::Prefill),
+            Some(ms(6)),
+            "of the first pair"
+        );
         assert_eq!(times.stage(Stage::Transfer), None);
         assert_eq!(times.tpot(), Some(ms(30)));
     }

@@ -69,6 +69,9 @@ impl TraceContext {
     /// is not recorded.
     #[must_use]
     pub fn accept(parent: &str, state: &str, sampler: Sampler) -> Option<Self> {
+        if parent.is_empty() {
+            return None;
+        }
         let place = Self::begin(Some(parent), Some(state), sampler);
         Some(place).filter(|place| place.sampled && place.parent.is_some())
     }
@@ -212,8 +215,13 @@ mod tests {
         assert!(context.is_sampled());
         assert_eq!(context.tracestate(), "a=1,b=2");
         assert_ne!(context.traceparent(), GOOD, "it is a span of its own");
-        assert!(context.traceparent().starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-"));
-        let next = TraceContext::accept(&context.traceparent(), &context.tracestate(), ALL).unwrap();
+        assert!(
+            context
+                .traceparent()
+                .starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-")
+        );
+        let next =
+            TraceContext::accept(&context.traceparent(), &context.tracestate(), ALL).unwrap();
         assert_eq!(next.parent(), Some(context.span_id()));
         assert_eq!(next.trace_id(), context.trace_id());
         assert_eq!(next.tracestate(), "a=1,b=2");
@@ -249,7 +257,11 @@ mod tests {
         }
         // A version to come.
         let next = format!("{}-more", GOOD.replacen("00-", "01-", 1));
-        assert!(TraceContext::begin(Some(&next), None, ALL).parent().is_some());
+        assert!(
+            TraceContext::begin(Some(&next), None, ALL)
+                .parent()
+                .is_some()
+        );
     }
 
     #[test]

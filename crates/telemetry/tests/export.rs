@@ -61,7 +61,10 @@ async fn spans_arrive_with_their_times_parents_and_facts() {
     assert_eq!(server.attributes["error.type"], "request_timeout");
     assert_eq!(server.attributes["gen_ai.usage.input_tokens"], "7");
     assert_eq!(server.time.1 - server.time.0, 50_000_000);
-    assert!(server.time.1.abs_diff(before) < 10_000_000_000, "the wall's clock");
+    assert!(
+        server.time.1.abs_diff(before) < 10_000_000_000,
+        "the wall's clock"
+    );
     assert_eq!((step.parent.as_str(), step.kind), (server.id.as_str(), 1));
     assert_eq!(step.time.0, server.time.0);
     assert_eq!(step.resource["service.name"], "tandem");

@@ -109,10 +109,7 @@ fn origin(app: &App, request: &Request<Incoming>) -> Origin {
     let extensions = request.extensions();
     let begin = || TraceContext::begin(None, None, app.metrics.spans.sampler());
     Origin {
-        name: extensions
-            .get()
-            .map(RequestName::text)
-            .unwrap_or_default(),
+        name: extensions.get().map(RequestName::text).unwrap_or_default(),
         trace: extensions.get().cloned().unwrap_or_else(begin),
     }
 }

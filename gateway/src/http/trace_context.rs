@@ -72,7 +72,9 @@ fn parent(headers: &HeaderMap) -> Option<&str> {
 fn state(headers: &HeaderMap) -> Option<String> {
     let all = headers.get_all(STATE).iter();
     let all: Result<Vec<&str>, _> = all.map(|value| value.to_str()).collect();
-    all.ok().filter(|all| !all.is_empty()).map(|all| all.join(","))
+    all.ok()
+        .filter(|all| !all.is_empty())
+        .map(|all| all.join(","))
 }
 
 /// Puts the place on the reply.

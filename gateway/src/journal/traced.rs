@@ -102,7 +102,10 @@ impl Journal {
         }
         if let Some(ttft) = self.times.ttft() {
             let seconds = ttft.as_secs_f64();
-            facts.push(KeyValue::new("gen_ai.response.time_to_first_chunk", seconds));
+            facts.push(KeyValue::new(
+                "gen_ai.response.time_to_first_chunk",
+                seconds,
+            ));
         }
         if let Some(pair) = &self.pair {
             facts.push(text("tandem.worker.decode", pair.decode.as_str()));

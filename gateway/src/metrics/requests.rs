@@ -196,9 +196,8 @@ impl OfModel {
         let histogram =
             |name, labels| recorder.register_histogram(&Key::from_parts(name, labels), &METADATA);
         let own = |name: &'static str| histogram(name, Vec::new());
-        let counter = |name: &'static str| {
-            recorder.register_counter(&Key::from_static_name(name), &METADATA)
-        };
+        let counter =
+            |name: &'static str| recorder.register_counter(&Key::from_static_name(name), &METADATA);
         let stage = |stage: Stage| histogram(STAGES, vec![Label::new("stage", stage.as_str())]);
         Self {
             model: model.to_owned(),
@@ -365,10 +364,7 @@ impl super::Metrics {
                 (_, Some("client_gone")) => "abort",
                 (_, Some(_)) | (None, None) => "error",
             };
-            let labels = vec![
-                model_name(&of.model),
-                Label::new("finished_reason", reason),
-            ];
+            let labels = vec![model_name(&of.model), Label::new("finished_reason", reason)];
             let key = Key::from_parts(VLLM_SUCCESS, labels);
             self.recorder.register_counter(&key, &METADATA).increment(1);
         }

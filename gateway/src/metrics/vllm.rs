@@ -12,7 +12,10 @@ const GAUGES: [(&str, &str); 3] = [
         "vllm:num_requests_running",
         "Requests that a pair was asked for, or that run.",
     ),
-    ("vllm:num_requests_waiting", "Requests that wait for a pair."),
+    (
+        "vllm:num_requests_waiting",
+        "Requests that wait for a pair.",
+    ),
     (
         "vllm:kv_cache_usage_perc",
         "Part of all decode workers' KV pages that cannot be leased now, 0 to 1.",
@@ -22,7 +25,11 @@ const GAUGES: [(&str, &str); 3] = [
 /// Nothing while no worker has said which model it serves.
 pub(super) fn render(in_flight: usize, queued: usize, roster: &Roster) -> String {
     let seats = roster.seats();
-    let workers = || seats.values().filter_map(|seat| Some((seat.worker.as_ref()?, seat)));
+    let workers = || {
+        seats
+            .values()
+            .filter_map(|seat| Some((seat.worker.as_ref()?, seat)))
+    };
     let Some((first, _)) = workers().next() else {
         return String::new();
     };

@@ -60,7 +60,10 @@ impl Exposition {
             .iter()
             .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
             .collect();
-        let mut found = self.samples.iter().filter(|(n, l, _)| n == name && *l == want);
+        let mut found = self
+            .samples
+            .iter()
+            .filter(|(n, l, _)| n == name && *l == want);
         found.next().map(|(.., value)| *value)
     }
 
@@ -79,17 +82,31 @@ impl Exposition {
     }
 
     fn check_histograms(&self) {
-        for family in self.families.iter().filter(|(_, kind)| *kind == "histogram") {
+        for family in self
+            .families
+            .iter()
+            .filter(|(_, kind)| *kind == "histogram")
+        {
             let name = family.0;
             let mut series: BTreeMap<Labels, Vec<(f64, f64)>> = BTreeMap::new();
-            for (_, labels, count) in self.samples.iter().filter(|(n, ..)| *n == format!("{name}_bucket")) {
+            for (_, labels, count) in self
+                .samples
+                .iter()
+                .filter(|(n, ..)| *n == format!("{name}_bucket"))
+            {
                 let mut labels = labels.clone();
                 let bound = labels.remove("le").expect("le");
-                series.entry(labels).or_default().push((bound.parse().unwrap(), *count));
+                series
+                    .entry(labels)
+                    .or_default()
+                    .push((bound.parse().unwrap(), *count));
             }
             assert!(!series.is_empty(), "{name} has no buckets");
             for (labels, buckets) in series {
-                assert!(buckets.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1), "{name}");
+                assert!(
+                    buckets.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1),
+                    "{name}"
+                );
                 let last = buckets.last().unwrap();
                 assert_eq!(last.0, f64::INFINITY, "{name}");
                 let labels: Vec<(&str, &str)> = labels.iter().map(|(k, v)| (&**k, &**v)).collect();
@@ -112,7 +129,9 @@ fn is_of(name: &str, family: &str, families: &BTreeMap<String, String>) -> bool 
 
 fn is_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == ':')
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == ':')
 }
 
 fn series_of(series: &str) -> (String, Labels) {

@@ -16,7 +16,9 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::client::{self, Reply, get, post, send};
 use crate::exposition::Exposition;
-use crate::harness::{CHAT, COMPLETIONS, Gateway, chat, with, with_one_worker, with_one_worker_and};
+use crate::harness::{
+    CHAT, COMPLETIONS, Gateway, chat, with, with_one_worker, with_one_worker_and,
+};
 use crate::scripted_worker::{CACHED_TOKENS, MODEL, ScriptedWorker};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -82,7 +84,10 @@ async fn every_family_has_its_help_and_type_and_nothing_is_there_twice() {
         assert!(all.families.contains_key(family), "{family}");
     }
     assert_eq!(
-        all.value("tandem_request_errors_total", &[("type", "missing_required_parameter")]),
+        all.value(
+            "tandem_request_errors_total",
+            &[("type", "missing_required_parameter")]
+        ),
         Some(1.0)
     );
     for stage in ["read", "queue", "lease", "prefill", "decode"] {
@@ -100,9 +105,21 @@ async fn a_requests_times_and_tokens_are_under_every_name() {
     let model = [("model_name", MODEL)];
     let cached = f64::from(CACHED_TOKENS);
     for (own, vllm, value) in [
-        ("tandem_prompt_tokens_total", "vllm:prompt_tokens_total", prompt),
-        ("tandem_generation_tokens_total", "vllm:generation_tokens_total", 3.0),
-        ("tandem_cached_tokens_total", "vllm:prefix_cache_hits_total", cached),
+        (
+            "tandem_prompt_tokens_total",
+            "vllm:prompt_tokens_total",
+            prompt,
+        ),
+        (
+            "tandem_generation_tokens_total",
+            "vllm:generation_tokens_total",
+            3.0,
+        ),
+        (
+            "tandem_cached_tokens_total",
+            "vllm:prefix_cache_hits_total",
+            cached,
+        ),
     ] {
         assert_eq!(all.value(own, &[]), Some(value), "{own}");
         assert_eq!(all.value(vllm, &model), Some(value), "{vllm}");
@@ -112,17 +129,49 @@ async fn a_requests_times_and_tokens_are_under_every_name() {
         Some(prompt)
     );
     for (own, vllm, count) in [
-        ("tandem_time_to_first_token_seconds", "vllm:time_to_first_token_seconds", 1.0),
-        ("tandem_inter_token_latency_seconds", "vllm:inter_token_latency_seconds", 2.0),
-        ("tandem_request_duration_seconds", "vllm:e2e_request_latency_seconds", 1.0),
-        ("tandem_queue_seconds", "vllm:request_queue_time_seconds", 1.0),
-        ("tandem_request_prompt_tokens", "vllm:request_prompt_tokens", 1.0),
-        ("tandem_request_generation_tokens", "vllm:request_generation_tokens", 1.0),
+        (
+            "tandem_time_to_first_token_seconds",
+            "vllm:time_to_first_token_seconds",
+            1.0,
+        ),
+        (
+            "tandem_inter_token_latency_seconds",
+            "vllm:inter_token_latency_seconds",
+            2.0,
+        ),
+        (
+            "tandem_request_duration_seconds",
+            "vllm:e2e_request_latency_seconds",
+            1.0,
+        ),
+        (
+            "tandem_queue_seconds",
+            "vllm:request_queue_time_seconds",
+            1.0,
+        ),
+        (
+            "tandem_request_prompt_tokens",
+            "vllm:request_prompt_tokens",
+            1.0,
+        ),
+        (
+            "tandem_request_generation_tokens",
+            "vllm:request_generation_tokens",
+            1.0,
+        ),
     ] {
+        let of = if own == "tandem_queue_seconds" {
+            &[("class", "default")][..]
+        } else {
+            &[]
+        };
         let sample = |name: &str, what: &str| format!("{name}_{what}");
-        assert_eq!(all.value(&sample(own, "count"), &[]), Some(count), "{own}");
+        assert_eq!(all.value(&sample(own, "count"), of), Some(count), "{own}");
         assert_eq!(all.value(&sample(vllm, "count"), &model), Some(count));
-        let sums = [all.value(&sample(own, "sum"), &[]), all.value(&sample(vllm, "sum"), &model)];
+        let sums = [
+            all.value(&sample(own, "sum"), of),
+            all.value(&sample(vllm, "sum"), &model),
+        ];
         assert_eq!(sums[0], sums[1], "{own} and {vllm} are of the same times");
     }
     for (vllm, count) in [
@@ -152,9 +201,14 @@ async fn a_requests_times_and_tokens_are_under_every_name() {
         assert_eq!(all.value(name, &gen_ai), Some(1.0), "{name}");
     }
     // The stages are of the same request: their sum is its duration.
-    let stages = all.samples.iter().filter(|(name, ..)| name == "tandem_stage_seconds_sum");
+    let stages = all
+        .samples
+        .iter()
+        .filter(|(name, ..)| name == "tandem_stage_seconds_sum");
     let sum: f64 = stages.map(|(.., value)| value).sum();
-    let whole = all.value("tandem_request_duration_seconds_sum", &[]).unwrap();
+    let whole = all
+        .value("tandem_request_duration_seconds_sum", &[])
+        .unwrap();
     assert!((sum - whole).abs() < 1e-6, "{sum} of {whole}");
 }
 
@@ -235,7 +289,9 @@ impl Log {
     fn requests(&self) -> Vec<Value> {
         let text = self.text();
         let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
-        lines.filter(|line: &Value| line["message"] == "request").collect()
+        lines
+            .filter(|line: &Value| line["message"] == "request")
+            .collect()
     }
 }
 
@@ -254,7 +310,10 @@ async fn each_request_has_one_line_of_json_without_a_word_of_its_text() {
     let (_pki, gateway, mut worker) = with_one_worker_and(hashed).await;
     let secret = "xylophone ".repeat(400);
     let body = json!({"model": MODEL, "prompt": secret, "max_tokens": 8, "stop": ["marimba"]});
-    let headers = [("x-request-id", "mine"), ("traceparent", &format!("00-{TRACE}-{CLIENT}-01"))];
+    let headers = [
+        ("x-request-id", "mine"),
+        ("traceparent", &format!("00-{TRACE}-{CLIENT}-01")),
+    ];
     let mut request = client::request(Method::POST, COMPLETIONS, body.to_string());
     for (name, value) in headers {
         let name = http::HeaderName::try_from(name).unwrap();
@@ -270,7 +329,11 @@ async fn each_request_has_one_line_of_json_without_a_word_of_its_text() {
     let [line, bad] = &lines[..] else {
         panic!("two requests: {lines:#?}");
     };
-    let told = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name}: {line:#}"));
+    let told = |name: &str| {
+        line[name]
+            .as_f64()
+            .unwrap_or_else(|| panic!("{name}: {line:#}"))
+    };
     assert_eq!(line["level"], "INFO");
     assert!(line["timestamp"].is_string());
     assert_eq!(line["request_id"], "mine");
@@ -325,7 +388,11 @@ async fn a_request_is_a_span_of_its_clients_trace_and_its_stages_are_steps_of_it
         config.telemetry.sample = 0.0;
     };
     let (_pki, gateway, mut worker) = with_one_worker_and(told).await;
-    let mut request = client::request(Method::POST, CHAT, with(chat(), json!({"top_k": 5})).to_string());
+    let mut request = client::request(
+        Method::POST,
+        CHAT,
+        with(chat(), json!({"top_k": 5})).to_string(),
+    );
     let parent = format!("00-{TRACE}-{CLIENT}-01");
     let headers = request.headers_mut();
     headers.insert("traceparent", parent.parse().unwrap());
@@ -362,7 +429,10 @@ async fn a_request_is_a_span_of_its_clients_trace_and_its_stages_are_steps_of_it
         let found = span.attributes.get(name).map(String::as_str);
         assert_eq!(found, Some(value), "{name}");
     }
-    assert!(!format!("{sent:?}").contains("\"Hi\""), "no text of the prompt");
+    assert!(
+        !format!("{sent:?}").contains("\"Hi\""),
+        "no text of the prompt"
+    );
     let mut end = span.time.0;
     for stage in [
         "read",
@@ -375,7 +445,10 @@ async fn a_request_is_a_span_of_its_clients_trace_and_its_stages_are_steps_of_it
         "decode",
         "end",
     ] {
-        let step = sent.named(stage).next().unwrap_or_else(|| panic!("{stage}"));
+        let step = sent
+            .named(stage)
+            .next()
+            .unwrap_or_else(|| panic!("{stage}"));
         assert_eq!((&step.trace, &step.parent), (&span.trace, &span.id));
         assert_eq!(step.time.0, end, "{stage} begins where the one before ends");
         end = step.time.1;
@@ -385,7 +458,18 @@ async fn a_request_is_a_span_of_its_clients_trace_and_its_stages_are_steps_of_it
     let reply = served(&gateway, &mut worker).await;
     assert!(reply.header("traceparent").unwrap().ends_with("-00"));
     gateway.stop().await;
-    assert_eq!(collector.sent().named("chat SmolLM2-135M-Instruct").count(), 1);
-    let names: Vec<String> = collector.sent().histograms.into_keys().map(|(name, _)| name).collect();
-    assert!(names.contains(&"gen_ai.server.request.duration".to_owned()), "{names:?}");
+    assert_eq!(
+        collector.sent().named("chat SmolLM2-135M-Instruct").count(),
+        1
+    );
+    let names: Vec<String> = collector
+        .sent()
+        .histograms
+        .into_keys()
+        .map(|(name, _)| name)
+        .collect();
+    assert!(
+        names.contains(&"gen_ai.server.request.duration".to_owned()),
+        "{names:?}"
+    );
 }

@@ -101,10 +101,12 @@ impl Held {
     /// The dispatch is on its way: how its trace goes on there.
     pub(super) fn dispatched(&mut self, now: Instant) -> (String, String) {
         self.dispatched = Some(now);
-        self.traced.as_mut().map_or_else(Default::default, |traced| {
-            traced.dispatched(now);
-            traced.told()
-        })
+        self.traced
+            .as_mut()
+            .map_or_else(Default::default, |traced| {
+                traced.dispatched(now);
+                traced.told()
+            })
     }
 
     /// The prefill worker has pushed everything.

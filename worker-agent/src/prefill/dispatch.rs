@@ -207,7 +207,11 @@ fn read(
         .collect();
     let grain = grain(ours.geometry().page_tokens, theirs.geometry().page_tokens);
     Ok(Asked {
-        trace: TraceContext::accept(&d.trace, &d.trace_state, facts.spans.sampler()),
+        trace: facts
+            .spans
+            .is_on()
+            .then(|| TraceContext::accept(&d.trace, &d.trace_state, facts.spans.sampler()))
+            .flatten(),
         travelling: travelling(held, prefilled as u32, grain),
         blocks: facts.blocks(&d.cache_salt, &d.tokens[..prefilled]),
         tokens: d.tokens.into(),

@@ -145,7 +145,7 @@ impl PrefillTask {
             opening.push((flow, self.outboxes.slot(&to), to, region));
         }
         let (fabrics, orders) = (self.fabrics.clone(), self.orders.clone());
-        let timed = self.spans.is_on() && self.traced.contains_key(&transfer);
+        let timed = self.traced.contains_key(&transfer);
         let handle = self.handle.clone();
         self.helpers.spawn(async move {
             let opened = match open_all(&fabrics, &opening).await {

@@ -76,8 +76,9 @@ impl Layers {
         } else {
             flow.context
         };
-        let same =
-            |(transfer, push): &&mut (_, LayerPush)| *transfer == flow.transfer && push.layer == layer;
+        let same = |(transfer, push): &&mut (_, LayerPush)| {
+            *transfer == flow.transfer && push.layer == layer
+        };
         let bytes = u64::from(write.len);
         match self.open.iter_mut().rev().find(same) {
             Some((_, push)) => {
@@ -103,7 +104,10 @@ impl Layers {
             if let Some(pushes) = self.pushes.get_mut(&transfer)
                 && pushes.len() < MOST
             {
-                pushes.push(LayerPush { posted: now, ..push });
+                pushes.push(LayerPush {
+                    posted: now,
+                    ..push
+                });
             }
         }
     }

@@ -31,7 +31,9 @@ fn traced(request: u128, prefill: &Worker, flags: &str) -> proto::Generate {
 
 fn only<'a>(sent: &'a Sent, name: &'a str) -> &'a Received {
     let mut found = sent.named(name);
-    let first = found.next().unwrap_or_else(|| panic!("no {name}: {sent:#?}"));
+    let first = found
+        .next()
+        .unwrap_or_else(|| panic!("no {name}: {sent:#?}"));
     assert_eq!(found.next(), None, "one {name}");
     first
 }
@@ -49,8 +51,16 @@ async fn one_trace_holds_lease_dispatch_prefill_and_each_layers_push() {
             sent.named("generate").count() == 1 && sent.named("prefill").count() == 1
         })
         .await;
-    assert!(sent.spans.iter().all(|span| span.trace == TRACE && span.state == "a=1"));
-    assert!(sent.spans.iter().all(|span| span.time.0 <= span.time.1 && !span.failed));
+    assert!(
+        sent.spans
+            .iter()
+            .all(|span| span.trace == TRACE && span.state == "a=1")
+    );
+    assert!(
+        sent.spans
+            .iter()
+            .all(|span| span.time.0 <= span.time.1 && !span.failed)
+    );
     // The decode worker's.
     let whole = only(&sent, "generate");
     assert_eq!((whole.parent.as_str(), whole.kind), (GATEWAY, 2));
@@ -61,7 +71,10 @@ async fn one_trace_holds_lease_dispatch_prefill_and_each_layers_push() {
         assert_eq!(only(&sent, step).parent, whole.id, "{step}");
     }
     assert_eq!(only(&sent, "lease").time.0, whole.time.0);
-    assert_eq!(only(&sent, "wait_for_pages").time.1, only(&sent, "decode").time.0);
+    assert_eq!(
+        only(&sent, "wait_for_pages").time.1,
+        only(&sent, "decode").time.0
+    );
     let dispatch = only(&sent, "dispatch");
     assert_eq!((&dispatch.parent, dispatch.kind), (&whole.id, 3));
     // The prefill worker's.
@@ -79,7 +92,9 @@ async fn one_trace_holds_lease_dispatch_prefill_and_each_layers_push() {
     let pushes: Vec<&Received> = sent.named("push").collect();
     for layer in 0..layers {
         let layer = layer.to_string();
-        let of = pushes.iter().filter(|p| p.attributes["tandem.layer"] == layer);
+        let of = pushes
+            .iter()
+            .filter(|p| p.attributes["tandem.layer"] == layer);
         assert_eq!(of.count(), 2, "layer {layer}");
     }
     assert_eq!(pushes.len(), 2 * layers);
@@ -90,7 +105,10 @@ async fn one_trace_holds_lease_dispatch_prefill_and_each_layers_push() {
     }
     for push in pushes {
         assert_eq!(push.parent, prompt.id);
-        assert!(compute.time.0 <= push.time.0, "no layer before the first step");
+        assert!(
+            compute.time.0 <= push.time.0,
+            "no layer before the first step"
+        );
     }
     prefill.stop().await;
     decode.stop().await;
