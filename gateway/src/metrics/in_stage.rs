@@ -6,7 +6,8 @@ use metrics_exporter_prometheus::PrometheusRecorder;
 use super::METADATA;
 
 const NAME: &str = "tandem_requests_in_stage";
-const ABOUT: &str = "Requests in each stage now; prefill lasts until the first token.";
+const ABOUT: &str =
+    "Requests in each stage now: queue lasts until the lease, prefill until the first token.";
 
 /// What a request is about. Coarser than the stages whose times are taken: a gateway does not see a
 /// prompt's computation end.
@@ -14,12 +15,11 @@ const ABOUT: &str = "Requests in each stage now; prefill lasts until the first t
 pub(crate) enum At {
     Read,
     Queue,
-    Lease,
     Prefill,
     Decode,
 }
 
-const NAMES: [&str; 5] = ["read", "queue", "lease", "prefill", "decode"];
+const NAMES: [&str; 4] = ["read", "queue", "prefill", "decode"];
 
 /// A gauge for each.
 pub(crate) struct InStage([Gauge; NAMES.len()]);

@@ -90,7 +90,7 @@ async fn every_family_has_its_help_and_type_and_nothing_is_there_twice() {
         ),
         Some(1.0)
     );
-    for stage in ["read", "queue", "lease", "prefill", "decode"] {
+    for stage in ["read", "queue", "prefill", "decode"] {
         let labels = [("stage", stage)];
         assert_eq!(all.value("tandem_requests_in_stage", &labels), Some(0.0));
     }
