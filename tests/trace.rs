@@ -105,7 +105,7 @@ async fn ready(client: &Client) {
 }
 
 /// The chain of names from a span up to the request's.
-fn chain(sent: &Sent, mut span: &Received) -> Vec<String> {
+fn chain<'a>(sent: &'a Sent, mut span: &'a Received) -> Vec<String> {
     let mut names = vec![span.name.clone()];
     while let Some(parent) = sent.spans.iter().find(|other| other.id == span.parent) {
         names.push(parent.name.clone());
