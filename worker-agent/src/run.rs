@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tandem_config::WorkerConfig;
 use tandem_core::WorkerRole;
+use tandem_telemetry::Telemetry;
 use tandem_wire::{follow_identity, task};
 use tokio::sync::oneshot;
 
@@ -36,8 +37,9 @@ pub async fn run(
     started: impl FnOnce(Started) + Send,
 ) -> Result<(), StartError> {
     // Loading blocks for seconds; quinn needs the runtime's context while it binds.
+    let telemetry = Telemetry::start(&config.telemetry, config.id.as_str(), config.role.as_str())?;
     let (config, parts) = tokio::task::block_in_place(|| {
-        let parts = start::start(&config);
+        let parts = start::start(&config, telemetry.spans());
         (config, parts)
     });
     let Parts {
@@ -103,6 +105,7 @@ pub async fn run(
     endpoint.close();
     let _ = tokio::time::timeout(CLOSE, endpoint.closed()).await;
     drop(serving);
+    telemetry.stop(CLOSE).await;
     ended.unwrap_or(Err(StartError::EngineDied))
 }
 

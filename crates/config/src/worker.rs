@@ -13,7 +13,7 @@ use tandem_topology::{DeviceMap, DeviceName};
 use toml::de::DeValue;
 
 use crate::section::{PATH, SOCKET, Section, socket, text};
-use crate::{ControlConfig, FabricConfig, IdentityConfig};
+use crate::{ControlConfig, FabricConfig, IdentityConfig, TelemetryConfig};
 
 /// A worker, with all that it needs of the other tables.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,6 +80,8 @@ pub struct WorkerConfig {
     pub identity: IdentityConfig,
     /// `[control]`: its connections to gateways and other workers.
     pub control: ControlConfig,
+    /// `[telemetry]`: what it tells of requests, and to whom.
+    pub telemetry: TelemetryConfig,
 }
 
 /// The size of a worker's KV cache.
@@ -222,6 +224,7 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
         fabric: FabricConfig::default(),
         identity: IdentityConfig::default(),
         control: ControlConfig::default(),
+        telemetry: TelemetryConfig::default(),
     })
 }
 
