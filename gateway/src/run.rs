@@ -6,7 +6,8 @@
 //!
 //! Order of the end: say on `/ready` that it is not, and serve on for `drain_pause`; take no new
 //! connections; let open requests finish for `drain_timeout`; end what is left with an error that says
-//! so; tell the workers; close the operators' listener and the control plane.
+//! so; tell the workers; close the operators' listener; send what telemetry is left; close the control
+//! plane.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tandem_config::{AuthConfig, GatewayConfig};
+use tandem_config::{AdmissionSettings, AuthConfig, GatewayConfig};
 use tandem_core::Incarnation;
 use tandem_policies::Pairing;
 use tandem_telemetry::{Telemetry, TelemetryError};
@@ -154,10 +155,7 @@ impl Gateway {
         let mut admission = config.admission.clone().within(config.queue_limit);
         // Gateways with the same file must not try a worker in step.
         admission.breaker.seed = rand::random();
-        let telemetry = Telemetry::start(&config.telemetry, &config.identity.name, "gateway")?;
-        let metrics = Metrics::new(&admission, config.telemetry.vllm_names, telemetry.spans())
-            .map_err(|e| StartError::Internal(e.to_string()))?;
-        let metrics = Arc::new(metrics);
+        let (telemetry, metrics) = telling(&config, &admission)?;
         let opened = http::open(&config, &metrics)?;
         let address = opened.address;
         let policy = Pairing::new(&config.policy, rand::random());
@@ -239,6 +237,17 @@ async fn clients(
     };
     http::serve(opened.front, answers, draining, stages).await;
     drop(opened.watch);
+}
+
+/// What the gateway tells of its requests: to a collector, and to who asks.
+fn telling(
+    config: &GatewayConfig,
+    admission: &AdmissionSettings,
+) -> Result<(Telemetry, Arc<Metrics>), StartError> {
+    let telemetry = Telemetry::start(&config.telemetry, &config.identity.name, "gateway")?;
+    let metrics = Metrics::new(admission, config.telemetry.vllm_names, telemetry.spans())
+        .map_err(|e| StartError::Internal(e.to_string()))?;
+    Ok((telemetry, Arc::new(metrics)))
 }
 
 /// The control plane's port, and what keeps its certificate new.

@@ -7,8 +7,9 @@ use std::time::Duration;
 use tandem_config::WorkerConfig;
 use tandem_core::WorkerRole;
 use tandem_telemetry::Telemetry;
-use tandem_wire::{follow_identity, task};
+use tandem_wire::{Endpoint, follow_identity, task};
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use crate::decode::DecodeTask;
 use crate::fabrics::Fabrics;
@@ -90,7 +91,7 @@ pub async fn run(
         () = hung(fabrics.as_ref()) => return Err(StartError::FabricHung),
         () = shutdown => {
             let _ = stop.send(());
-            match tokio::time::timeout(DRAIN, &mut work).await {
+            match timeout(DRAIN, &mut work).await {
                 Ok(ended) => ended,
                 Err(_) => {
                     tracing::warn!("requests did not drain in time");
@@ -99,14 +100,18 @@ pub async fn run(
             }
         }
     };
-    for fabric in fabrics.iter().flat_map(|f| f.all()) {
-        let _ = tokio::time::timeout(CLOSE, fabric.clone().shutdown()).await;
-    }
-    endpoint.close();
-    let _ = tokio::time::timeout(CLOSE, endpoint.closed()).await;
+    close(fabrics.as_ref(), &endpoint).await;
     drop(serving);
     telemetry.stop(CLOSE).await;
     ended.unwrap_or(Err(StartError::EngineDied))
+}
+
+async fn close(fabrics: Option<&Fabrics>, endpoint: &Endpoint) {
+    for fabric in fabrics.iter().flat_map(|f| f.all()) {
+        let _ = timeout(CLOSE, fabric.clone().shutdown()).await;
+    }
+    endpoint.close();
+    let _ = timeout(CLOSE, endpoint.closed()).await;
 }
 
 /// Waits until the thread of some fabric hangs.

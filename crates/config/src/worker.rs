@@ -181,10 +181,7 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
     let devices = section.read(
         "devices",
         "a list of PCI addresses or NUMA nodes, such as [\"0000:17:00.0\"] or [\"node0\"]",
-        |value| {
-            let name = |v: &toml::Spanned<DeValue<'_>>| v.get_ref().as_str()?.parse().ok();
-            value.as_array()?.iter().map(name).collect()
-        },
+        device_names,
     );
     let engine_socket = section.read("engine_socket", PATH, |value| {
         text(value).map(PathBuf::from)
@@ -226,6 +223,11 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
         control: ControlConfig::default(),
         telemetry: TelemetryConfig::default(),
     })
+}
+
+fn device_names(value: &DeValue<'_>) -> Option<Vec<DeviceName>> {
+    let name = |v: &toml::Spanned<DeValue<'_>>| v.get_ref().as_str()?.parse().ok();
+    value.as_array()?.iter().map(name).collect()
 }
 
 fn read_kv(section: &mut Section<'_, '_>) -> KvBudget {

@@ -145,9 +145,7 @@ pub(crate) fn export(
         dropped_attributes_count: 0,
         events: SpanEvents::default(),
         links: SpanLinks::default(),
-        status: span
-            .error
-            .map_or(Status::Unset, |error| Status::error(error)),
+        status: span.error.map_or(Status::Unset, Status::error),
         instrumentation_scope: scope.clone(),
     };
     spans.into_iter().map(data).collect()

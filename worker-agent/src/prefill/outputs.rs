@@ -72,16 +72,7 @@ impl PrefillTask {
                     self.unstopped.push(transfer);
                 }
             }
-            Output::StopWrites { transfer, flow } => {
-                let ways = self.held.get(&transfer).map(|h| h.flows.as_slice());
-                let way = ways.unwrap_or_default().iter().find(|w| w.flow == flow);
-                let Some(way) = way else { return };
-                let fabric = self.fabrics.shard(way.to.source).clone();
-                self.helpers.spawn(async move {
-                    // A fabric that has ended closes its events, which ends the worker.
-                    let _ = fabric.stop(flow).await;
-                });
-            }
+            Output::StopWrites { transfer, flow } => self.stop_writes(transfer, flow),
             Output::Close { transfer } => self.close_ways(transfer),
             Output::End { transfer, how } => self.end(transfer, how),
             Output::Fence { transfer } => self.fence(transfer),
@@ -98,6 +89,17 @@ impl PrefillTask {
                 }
             }
         }
+    }
+
+    fn stop_writes(&mut self, transfer: TransferId, flow: FlowId) {
+        let ways = self.held.get(&transfer).map(|h| h.flows.as_slice());
+        let way = ways.unwrap_or_default().iter().find(|w| w.flow == flow);
+        let Some(way) = way else { return };
+        let fabric = self.fabrics.shard(way.to.source).clone();
+        self.helpers.spawn(async move {
+            // A fabric that has ended closes its events, which ends the worker.
+            let _ = fabric.stop(flow).await;
+        });
     }
 
     /// Closes the outboxes of a transfer's flows.

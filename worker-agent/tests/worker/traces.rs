@@ -41,7 +41,7 @@ fn only<'a>(sent: &'a Sent, name: &'a str) -> &'a Received {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_trace_holds_lease_dispatch_prefill_and_each_layers_push() {
     let model = TinyLlama::default();
-    let layers = model.layers as usize;
+    let layers = model.layers;
     let (fleet, collector) = (Fleet::new(model), Collector::start().await);
     let (prefill, decode) = pair(&fleet, &collector).await;
     let answer = decode.tokens(traced(1, &prefill, "01")).await.unwrap();

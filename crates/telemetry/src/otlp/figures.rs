@@ -24,7 +24,7 @@ impl Figures {
 impl PushMetricExporter for Figures {
     async fn export(&self, metrics: &ResourceMetrics) -> OTelSdkResult {
         let result = self.exporter.export(metrics).await;
-        self.health.tried(result.as_ref().map(|()| ()));
+        self.health.tried(result.as_ref().copied());
         result
     }
 

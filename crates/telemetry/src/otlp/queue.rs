@@ -69,6 +69,6 @@ impl Batches {
         if result.is_err() {
             self.dropped.fetch_add(count, Ordering::Relaxed);
         }
-        self.health.tried(result.as_ref().map(|()| ()));
+        self.health.tried(result.as_ref().copied());
     }
 }
