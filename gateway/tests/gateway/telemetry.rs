@@ -97,6 +97,7 @@ async fn every_family_has_its_help_and_type_and_nothing_is_there_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[allow(clippy::too_many_lines, reason = "one figure after another")]
 async fn a_requests_times_and_tokens_are_under_every_name() {
     let (_pki, gateway, mut worker) = with_one_worker().await;
     let reply = served(&gateway, &mut worker).await;
@@ -297,6 +298,7 @@ impl Log {
 
 // One thread: the log is that of the thread that the test runs on.
 #[tokio::test]
+#[allow(clippy::too_many_lines, reason = "one field after another")]
 async fn each_request_has_one_line_of_json_without_a_word_of_its_text() {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt()
@@ -379,6 +381,7 @@ async fn each_request_has_one_line_of_json_without_a_word_of_its_text() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[allow(clippy::too_many_lines, reason = "one attribute after another")]
 async fn a_request_is_a_span_of_its_clients_trace_and_its_stages_are_steps_of_it() {
     let collector = Collector::start().await;
     let told = |config: &mut GatewayConfig| {
