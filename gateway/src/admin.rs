@@ -5,6 +5,7 @@
 //! sessions and the configuration's follower. Every reply but the figures is JSON, errors too.
 
 mod guard;
+mod page;
 mod routes;
 mod server;
 

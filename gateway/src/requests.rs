@@ -7,10 +7,10 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dashmap::DashMap;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tandem_core::pairing::Pair;
 use tandem_core::{RequestId, WorkerId};
 use tokio::time::Instant;
@@ -37,7 +37,29 @@ pub(crate) enum Stage {
     Decoding,
 }
 
+/// How many there are.
+const STAGES: usize = 5;
+
 impl Stage {
+    /// Time spent in it, as the status page names it.
+    const fn spent_as(self) -> &'static str {
+        match self {
+            Self::Reading => "read",
+            Self::Queued => "queue",
+            Self::Asking => "lease",
+            Self::Prefilling => "prefill",
+            Self::Decoding => "decode",
+        }
+    }
+
+    const ALL: [Self; STAGES] = [
+        Self::Reading,
+        Self::Queued,
+        Self::Asking,
+        Self::Prefilling,
+        Self::Decoding,
+    ];
+
     const fn as_str(self) -> &'static str {
         match self {
             Self::Reading => "reading",
@@ -71,11 +93,22 @@ struct Entry {
 struct Progress {
     stage: Stage,
     since: Instant,
+    /// Time in each stage before this one; a request that is tried again is in some of them twice.
+    spent: [Duration; STAGES],
+    first_token: Option<Instant>,
     prompt_tokens: u64,
     pair: Option<Pair>,
     /// Pages of its lease.
     pages: Option<u32>,
     steps: Vec<(u64, Step)>,
+}
+
+impl Progress {
+    fn enter(&mut self, stage: Stage, now: Instant) {
+        self.spent[self.stage as usize] += now - self.since;
+        self.stage = stage;
+        self.since = now;
+    }
 }
 
 /// Something that was decided about a request.
@@ -92,9 +125,60 @@ enum Step {
 struct Decision {
     request: RequestId,
     name: String,
+    endpoint: &'static str,
     tenant: Arc<str>,
     ended_at_ms: u64,
-    steps: Vec<(u64, Step)>,
+    total: Duration,
+    ttft: Option<Duration>,
+    tokens: u64,
+    progress: Progress,
+}
+
+impl Decision {
+    fn json(&self) -> Value {
+        let progress = &self.progress;
+        let pair = progress.pair.as_ref();
+        let how = progress
+            .steps
+            .iter()
+            .rev()
+            .find_map(|(_, step)| match step {
+                Step::Ended(how) => Some(how.as_str()),
+                Step::Asked(_) | Step::NotTaken(_) | Step::Reserved => None,
+            });
+        let how = how.unwrap_or("client_gone");
+        let stages: Map<String, Value> = Stage::ALL
+            .into_iter()
+            .zip(progress.spent)
+            .filter(|(_, spent)| !spent.is_zero())
+            .map(|(stage, spent)| (stage.spent_as().to_owned(), json!(ms(spent))))
+            .collect();
+        json!({
+            "request": self.request.to_string(),
+            "request_id": self.name,
+            "endpoint": self.endpoint,
+            "tenant": &*self.tenant,
+            "ended_at_ms": self.ended_at_ms,
+            "outcome": how,
+            "failed": !FINISHED.contains(&how),
+            "decode": pair.map(|pair| pair.decode.as_str()),
+            "prefill": pair.and_then(|pair| pair.prefill.as_ref()).map(WorkerId::as_str),
+            "prompt_tokens": progress.prompt_tokens,
+            "tokens": self.tokens,
+            "ttft_ms": self.ttft.map(ms),
+            "total_ms": ms(self.total),
+            "stages": stages,
+            "steps": shown(&progress.steps),
+        })
+    }
+}
+
+/// How requests end well.
+const FINISHED: [&str; 4] = ["stop", "length", "tool_calls", "content_filter"];
+
+/// Milliseconds with their fraction.
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }
 
 impl Requests {
@@ -116,6 +200,8 @@ impl Requests {
             progress: Mutex::new(Progress {
                 stage: Stage::Reading,
                 since: now,
+                spent: [Duration::ZERO; STAGES],
+                first_token: None,
                 prompt_tokens: 0,
                 pair: None,
                 pages: None,
@@ -203,8 +289,14 @@ impl Requests {
             "tenant": &*decision.tenant,
             "stage": "ended",
             "ended_at_ms": decision.ended_at_ms,
-            "steps": shown(&decision.steps),
+            "steps": shown(&decision.progress.steps),
         }))
+    }
+
+    /// The last `most` that ended, the latest first.
+    pub(crate) fn recent(&self, most: usize) -> Vec<Value> {
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.iter().rev().take(most).map(Decision::json).collect()
     }
 }
 
@@ -278,10 +370,7 @@ impl Way {
 
     /// It is there now.
     pub(crate) fn stage(&self, stage: Stage) {
-        self.change(|progress, now| {
-            progress.stage = stage;
-            progress.since = now;
-        });
+        self.change(|progress, now| progress.enter(stage, now));
     }
 
     /// Its prompt is known.
@@ -312,7 +401,9 @@ impl Way {
 
     /// One more token.
     pub(crate) fn token(&self) {
-        self.0.tokens.fetch_add(1, Ordering::Relaxed);
+        if self.0.tokens.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.change(|progress, now| progress.first_token = Some(now));
+        }
     }
 
     /// How it ended: `stop`, or an error's code.
@@ -340,16 +431,23 @@ impl Way {
 impl Drop for Tracked {
     fn drop(&mut self) {
         self.requests.open.remove(&self.request);
-        let steps = self.way.0.progress().steps;
+        let entry = &self.way.0;
+        let mut progress = entry.progress();
+        progress.enter(progress.stage, Instant::now());
+        let since = |moment: Instant| moment - entry.arrived;
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         let decision = Decision {
             request: self.request,
-            name: self.way.0.name.clone(),
-            tenant: Arc::clone(&self.way.0.caller.tenant),
+            name: entry.name.clone(),
+            endpoint: entry.endpoint,
+            tenant: Arc::clone(&entry.caller.tenant),
             ended_at_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
-            steps,
+            total: since(progress.since),
+            ttft: progress.first_token.map(since),
+            tokens: entry.tokens.load(Ordering::Relaxed),
+            progress,
         };
         let ended = self.requests.ended.lock();
         let mut ended = ended.unwrap_or_else(PoisonError::into_inner);
@@ -433,6 +531,41 @@ mod tests {
         let want = [&chosen, "no room", &chosen].map(Value::from);
         assert_eq!(whys[..3], want);
         assert_eq!(requests.explain("other"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_ended_request_tells_how_long_each_stage_took() {
+        let requests = Arc::new(Requests::default());
+        let wait = |ms| tokio::time::advance(Duration::from_millis(ms));
+        let tracked = requests.enter(RequestId(1), "mine".into(), "chat", Caller::of("t"));
+        wait(1).await;
+        tracked.stage(Stage::Queued);
+        wait(10).await;
+        tracked.asked(&pair("d0"));
+        wait(2).await;
+        tracked.not_taken("no room");
+        wait(20).await;
+        tracked.asked(&pair("d1"));
+        wait(2).await;
+        tracked.reserved(1);
+        wait(50).await;
+        tracked.stage(Stage::Decoding);
+        wait(5).await;
+        tracked.token();
+        tracked.token();
+        wait(100).await;
+        tracked.ended("stop");
+        drop(tracked);
+        let row = &requests.recent(5)[0];
+        let want =
+            json!({"read": 1.0, "queue": 30.0, "lease": 4.0, "prefill": 50.0, "decode": 105.0});
+        assert_eq!(row["stages"], want);
+        assert_eq!(
+            (&row["ttft_ms"], &row["total_ms"]),
+            (&json!(90.0), &json!(190.0))
+        );
+        assert_eq!((&row["failed"], &row["tokens"]), (&json!(false), &json!(2)));
+        assert_eq!(row["decode"], "d1");
     }
 
     #[tokio::test]

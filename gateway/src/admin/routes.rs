@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tandem_core::WorkerId;
 use tokio::time::timeout;
 
-use super::guard;
+use super::{guard, page};
 use crate::api::error::{ApiError, RETRY_AFTER};
 use crate::app::App;
 use crate::door::{Allowed, Change};
@@ -19,12 +19,17 @@ use crate::status;
 
 /// Bytes of the longest body.
 const LONGEST: usize = 64 << 10;
+/// Ended requests that are told of at once.
+const RECENT: usize = 50;
 /// For a body to come.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Answers one request.
 pub(super) async fn answer(app: &App, request: Request<Incoming>) -> Response<Body> {
     let config = app.live.get();
+    if let Some(file) = page::file(request.method(), request.uri().path()) {
+        return file.unwrap_or_else(|error| reply::error(&error));
+    }
     let admitted = match &config.admin {
         Some(admin) => guard::admit(admin, request.headers()),
         // A reload took the table out of the file: the listener stays until a restart, and lets nobody in.
@@ -64,6 +69,7 @@ async fn route(app: &App, request: Request<Incoming>) -> Result<Response<Body>, 
             .await?
         }
         ["admin", "requests"] => get(json!({"requests": app.requests.json()}))?,
+        ["admin", "recent"] => get(json!({"requests": app.requests.recent(RECENT)}))?,
         ["admin", "leases"] => get(json!({"leases": app.requests.leases()}))?,
         ["admin", "policy"] => get(policy(app)?)?,
         ["admin", "config"] => get(config(app)?)?,
