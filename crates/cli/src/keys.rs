@@ -37,7 +37,7 @@ struct NewArgs {
     /// Whose key it is.
     #[arg(long, required_unless_present = "admin")]
     tenant: Option<String>,
-    /// A key for operators: shows the line for the [admin] table.
+    /// A key for operators: shows the line for the admin table.
     #[arg(long, conflicts_with_all = ["tenant", "name", "file", "expires", "class", "model"])]
     admin: bool,
     /// What its owner calls it.

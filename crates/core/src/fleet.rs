@@ -69,6 +69,8 @@ impl Slot {
 #[cfg_attr(feature = "explore", derive(PartialEq, Eq, Hash))]
 pub struct Fleet {
     by_name: BTreeMap<WorkerId, Slot>,
+    /// So far.
+    registrations: u64,
     workers: Vec<Option<Worker>>,
     figures: Vec<Figures>,
     /// Slots of those who compute prompts for others, and of those who generate.
@@ -202,7 +204,8 @@ impl Fleet {
         let earlier = known.and_then(|slot| self.workers[slot.index()].take());
         let slot = known.unwrap_or_else(|| self.free_slot());
         self.forget_blocks(earlier.as_ref());
-        let mut worker = Worker::new(facts, load);
+        self.registrations += 1;
+        let mut worker = Worker::new(facts, load, self.registrations);
         if let Some(earlier) = earlier {
             // What an operator said of it holds for its next life too.
             (worker.standing, worker.weight) = (earlier.standing, earlier.weight);
@@ -321,16 +324,14 @@ impl Fleet {
     fn reserve(&mut self, worker: &WorkerId, pages: u32, tokens: u64) -> Option<Part> {
         let slot = self.slot(worker)?;
         let worker = self.workers[slot.index()].as_mut()?;
-        let part = worker
-            .picks
-            .pick(slot, worker.facts.incarnation, pages, tokens);
+        let part = worker.picks.pick(slot, worker.registration, pages, tokens);
         self.refigure(slot);
         Some(part)
     }
 
     fn part_of(&mut self, part: &Part) -> Option<&mut Worker> {
         let worker = self.workers.get_mut(part.slot.index())?.as_mut()?;
-        (worker.facts.incarnation == part.incarnation).then_some(worker)
+        (worker.registration == part.registration).then_some(worker)
     }
 
     fn change_part(&mut self, part: &mut Part, change: impl FnOnce(&mut Worker, &mut Part)) {

@@ -276,18 +276,28 @@ async fn the_status_page_is_all_here_and_needs_no_key_itself() {
         admin.key_hashes = vec![ApiKey::hash_of("secret")];
     })
     .await;
-    for (path, kind) in [("/", "text/html"), ("/page.css", "text/css"), ("/page.js", "text/javascript")] {
+    for (path, kind) in [
+        ("/", "text/html"),
+        ("/page.css", "text/css"),
+        ("/page.js", "text/javascript"),
+    ] {
         let reply = get(gateway.admin(), path).await;
         assert_eq!(reply.status, 200, "{path}");
         assert!(reply.header("content-type").unwrap().starts_with(kind));
         let policy = reply.header("content-security-policy").unwrap();
-        assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{policy}");
+        assert!(
+            policy.starts_with("default-src 'none'; script-src 'self';"),
+            "{policy}"
+        );
         // Nothing is fetched from elsewhere; SVG's namespace is a name, not an address to fetch.
         let text = reply.body.replace("http://www.w3.org/2000/svg", "");
         assert!(!text.contains("//") || !text.contains("http"), "{path}");
     }
     let reply = do_post(&gateway, "/").await;
-    assert_eq!((reply.status.as_u16(), reply.header("allow")), (405, Some("GET, HEAD")));
+    assert_eq!(
+        (reply.status.as_u16(), reply.header("allow")),
+        (405, Some("GET, HEAD"))
+    );
     assert_eq!(get(gateway.admin(), "/admin/recent").await.status, 401);
 }
 
@@ -297,21 +307,42 @@ async fn ended_requests_are_told_with_their_stages_the_latest_first() {
     let (mut stream, mut call) = begun(&gateway, &mut worker, "job-1").await;
     call.finish("", FinishReason::Stop).await;
     while stream.event().await.is_some() {}
-    let refused = post(gateway.address, CHAT, &with(chat(), json!({"temperature": 9}))).await;
+    let refused = post(
+        gateway.address,
+        CHAT,
+        &with(chat(), json!({"temperature": 9})),
+    )
+    .await;
     assert_eq!(refused.status, 400);
     eventually("both ended", || async {
-        see(&gateway, "/admin/recent").await["requests"].as_array().unwrap().len() == 2
+        see(&gateway, "/admin/recent").await["requests"]
+            .as_array()
+            .unwrap()
+            .len()
+            == 2
     })
     .await;
     let recent = see(&gateway, "/admin/recent").await;
     let [refused, answered] = recent["requests"].as_array().unwrap().as_slice() else {
         panic!("{recent}");
     };
-    assert_eq!((&answered["request_id"], &answered["outcome"]), (&json!("job-1"), &json!("stop")));
-    assert_eq!((&answered["failed"], &answered["tokens"]), (&json!(false), &json!(1)));
+    assert_eq!(
+        (&answered["request_id"], &answered["outcome"]),
+        (&json!("job-1"), &json!("stop"))
+    );
+    assert_eq!(
+        (&answered["failed"], &answered["tokens"]),
+        (&json!(false), &json!(1))
+    );
     let stages = answered["stages"].as_object().unwrap();
-    assert!(stages.contains_key("read") && stages.contains_key("decode"), "{stages:?}");
+    assert!(
+        stages.contains_key("read") && stages.contains_key("decode"),
+        "{stages:?}"
+    );
     let sum: f64 = stages.values().map(|ms| ms.as_f64().unwrap()).sum();
     assert!((sum - answered["total_ms"].as_f64().unwrap()).abs() < 0.01);
-    assert_eq!((&refused["failed"], &refused["decode"]), (&json!(true), &Value::Null));
+    assert_eq!(
+        (&refused["failed"], &refused["decode"]),
+        (&json!(true), &Value::Null)
+    );
 }

@@ -135,7 +135,7 @@ async fn a_caller_over_its_limits_gets_429_with_the_time_to_wait() {
     let after: u64 = second.header("retry-after").unwrap().parse().unwrap();
     assert!((10..=60).contains(&after), "{after}");
     // Alone over it.
-    let reply = post(address, CHAT, &with(chat(), json!({"max_tokens": 120}))).await;
+    let reply = post(address, CHAT, &with(chat(), json!({"max_tokens": 200}))).await;
     assert_eq!(
         (reply.status.as_u16(), reply.header("retry-after")),
         (400, None)

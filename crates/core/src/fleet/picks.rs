@@ -6,7 +6,6 @@
 //! back takes off what still counts: so nothing is counted twice for long, and nothing for ever.
 
 use super::Slot;
-use crate::Incarnation;
 
 /// A request's load on its pair. Every way on which a request ends gives it back.
 #[derive(Debug)]
@@ -29,7 +28,9 @@ impl Reservation {
 #[cfg_attr(feature = "explore", derive(Clone, PartialEq, Eq, Hash))]
 pub(super) struct Part {
     pub(super) slot: Slot,
-    pub(super) incarnation: Incarnation,
+    /// Which of the fleet's registrations the worker was picked in: one that comes again, also in the same
+    /// life, owes nothing from before.
+    pub(super) registration: u64,
     pages: u32,
     tokens: u64,
     /// Reports that the worker had made when it was granted.
@@ -75,13 +76,13 @@ impl Picks {
     pub(super) const fn pick(
         &mut self,
         slot: Slot,
-        incarnation: Incarnation,
+        registration: u64,
         pages: u32,
         tokens: u64,
     ) -> Part {
         let part = Part {
             slot,
-            incarnation,
+            registration,
             pages,
             tokens,
             granted: None,
@@ -157,7 +158,7 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Pick(pages, tokens) => {
-                        parts.push(picks.pick(Slot(0), Incarnation(1), pages, tokens));
+                        parts.push(picks.pick(Slot(0), 1, pages, tokens));
                     }
                     Step::Grant(at) => {
                         if let Some(part) = parts.get_mut(at) {

@@ -180,6 +180,20 @@ fn a_pick_counts_at_once_and_only_until_reports_hold_it() {
 }
 
 #[test]
+fn a_worker_that_registers_again_in_the_same_life_owes_nothing_from_before() {
+    let mut fleet = two();
+    let request = RequestFacts::new(RequestId(1), 13, 4);
+    let mut picked = fleet.pick(&pair(), &request, 4);
+    fleet.leave(&name("d"), Incarnation(1));
+    let d = facts("d", WorkerRole::Decode);
+    fleet.join(d, load(2, 16, 0)).unwrap();
+    fleet.granted(&mut picked);
+    assert_eq!(seen(&fleet), (16, 10));
+    fleet.give_back(picked);
+    assert_eq!(seen(&fleet), (16, 0));
+}
+
+#[test]
 fn a_prompt_that_is_computed_queues_no_more() {
     let mut fleet = two();
     let request = RequestFacts::new(RequestId(1), 13, 4);
@@ -225,7 +239,9 @@ fn a_fleet_has_room_for_so_many_workers_and_no_more() {
     for n in 0..MAX_WORKERS {
         let facts = facts(&format!("w{n}"), WorkerRole::Decode);
         fleet.by_name.insert(facts.worker.clone(), Slot(n as u16));
-        fleet.workers.push(Some(Worker::new(facts, load(1, 1, 0))));
+        fleet
+            .workers
+            .push(Some(Worker::new(facts, load(1, 1, 0), 0)));
     }
     let more = fleet.join(facts("one-more", WorkerRole::Decode), load(1, 1, 0));
     assert_eq!(more, Err(NotJoined::Crowded(MAX_WORKERS)));

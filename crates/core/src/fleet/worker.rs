@@ -105,13 +105,15 @@ pub struct Worker {
     pub times: StepTimes,
     /// It refused for lack of room since its latest report.
     pub(super) full: bool,
+    /// Counts the fleet's registrations.
+    pub(super) registration: u64,
     pub(super) picks: Picks,
     /// Where the index has its blocks.
     pub(super) place: Option<Place>,
 }
 
 impl Worker {
-    pub(super) fn new(facts: WorkerFacts, load: WorkerLoad) -> Self {
+    pub(super) fn new(facts: WorkerFacts, load: WorkerLoad, registration: u64) -> Self {
         let mut worker = Self {
             facts,
             load,
@@ -120,6 +122,7 @@ impl Worker {
             weight: 100,
             times: StepTimes::default(),
             full: false,
+            registration,
             picks: Picks::default(),
             place: None,
         };
