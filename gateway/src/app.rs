@@ -25,6 +25,8 @@ pub(crate) struct App {
     pub(crate) farewells: Farewells,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) reading: Reading,
+    /// Whether the log names the blocks of prompts.
+    pub(crate) log_prefix_hashes: bool,
     /// Who may come in.
     pub(crate) gate: Arc<Gate>,
     /// Those in flight.

@@ -9,6 +9,7 @@ mod choice;
 mod fate;
 mod output;
 mod pipe;
+mod prefix;
 mod speech;
 
 use std::convert::Infallible;
@@ -33,7 +34,7 @@ use crate::api::sampling;
 use crate::app::{App, unix_seconds};
 use crate::caller::{Caller, Standing};
 use crate::door::{Ticket, View};
-use crate::journal::Journal;
+use crate::journal::{Journal, Origin};
 
 use choice::Choice;
 use output::{Output, Reading};
@@ -69,21 +70,21 @@ pub(crate) struct Events {
 pub(crate) async fn answer(
     app: &Arc<App>,
     endpoint: Endpoint,
-    (name, caller): (String, Caller),
+    (origin, caller): (Origin, Caller),
     standing: Standing,
     body: impl Future<Output = Result<Bytes, ApiError>>,
     deadline: Instant,
 ) -> Result<Reply, ApiError> {
     let request = RequestId(rand::random());
     let fate = Arc::new(Fate::default());
-    let tracked = app
-        .requests
-        .enter(request, name.clone(), endpoint.as_str(), caller);
+    let name = origin.name.clone();
+    let tracked = app.requests.enter(request, name, endpoint.as_str(), caller);
     let journal = Journal::new(
         Arc::clone(&app.metrics),
+        app.model_name(&app.door.view()),
         (Arc::clone(&fate), tracked),
         request,
-        name,
+        origin,
         endpoint,
     );
     let read = tokio::select! {
@@ -143,6 +144,9 @@ async fn read(
         }
         let request = app.reading.read(endpoint, body, &view).await?;
         journal.read(request.prompts[0].len(), request.stream);
+        if app.log_prefix_hashes {
+            journal.prefix(prefix::hashes(&request.prompts[0]));
+        }
         let mut tickets = vec![(id, first)];
         while tickets.len() < request.choices() {
             let id = RequestId(rand::random());
@@ -162,12 +166,11 @@ async fn read(
     let mut journals = vec![journal];
     for (index, (id, _)) in tickets.iter().enumerate().skip(1) {
         // A prompt's tokens count once.
-        let prompt = if index % answers == 0 {
-            request.prompts[index / answers].len()
-        } else {
-            0
-        };
-        let next = journals[0].next(*id, prompt);
+        let prompt = (index % answers == 0).then(|| &request.prompts[index / answers]);
+        let mut next = journals[0].next(*id, prompt.map_or(0, |prompt| prompt.len()));
+        if let Some(prompt) = prompt.filter(|_| app.log_prefix_hashes) {
+            next.prefix(prefix::hashes(prompt));
+        }
         journals.push(next);
     }
     let choice = |(index, ((_, ticket), journal))| Choice {

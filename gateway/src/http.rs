@@ -26,6 +26,7 @@ mod server;
 mod sse;
 mod target;
 mod tls;
+mod trace_context;
 
 pub(crate) use layers::answers;
 pub(crate) use open::{OpenError, Opened, open};

@@ -1,10 +1,15 @@
-//! One generation's figures, and the one log line and the metrics at its end.
+//! One generation's figures: its log line, metrics and spans at its end, all from the same times.
+
+mod line;
+mod traced;
 
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use tandem_core::RequestId;
 use tandem_core::admission::ClassId;
 use tandem_core::pairing::Pair;
+use tandem_telemetry::{PromptTimes, RequestTimes, Stage, TraceContext};
 use tandem_wire::proto;
 use tokio::time::Instant;
 
@@ -12,73 +17,95 @@ use crate::api::error::ApiError;
 use crate::api::request::Endpoint;
 use crate::caller::Caller;
 use crate::generate::Fate;
-use crate::metrics::Metrics;
-use crate::requests::{Stage, Tracked, Way};
+use crate::metrics::{At, Counted, End, Metrics, OfModel};
+use crate::requests::{self, Tracked, Way};
+
+/// Where a request comes from.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    /// The client's id for it, or ours.
+    pub(crate) name: String,
+    /// Its place in a trace.
+    pub(crate) trace: TraceContext,
+}
 
 /// Written down however the request ends: dropping it writes the line. Holds nothing of what the
 /// client or the model said.
 pub(crate) struct Journal {
     metrics: Arc<Metrics>,
+    of_model: Arc<OfModel>,
+    counted: Counted,
     fate: Arc<Fate>,
     tracked: Tracked,
     request: RequestId,
-    /// The client's id for it, or ours.
-    request_id: String,
+    origin: Origin,
     endpoint: Endpoint,
     stream: bool,
-    arrived: Instant,
+    /// By the wall's clock.
+    arrived: SystemTime,
+    times: RequestTimes,
     prompt_tokens: u64,
+    cached_tokens: Option<u64>,
+    /// Where that is configured.
+    prefix_hashes: Option<String>,
+    /// Where its trace is recorded.
+    asked: Option<Box<traced::Asked>>,
     class: ClassId,
-    queued: Option<Instant>,
+    /// To how many other pairs it went after a failure.
     moves: u32,
     pair: Option<Pair>,
-    reserved: Option<Instant>,
-    transfer_us: Option<u64>,
-    first_token: Option<Instant>,
-    last_token: Option<Instant>,
-    tokens: u64,
     finish_reason: Option<&'static str>,
 }
 
 impl Journal {
-    /// A request has arrived.
+    /// A request has arrived, for this model as far as is known.
     pub(crate) fn new(
         metrics: Arc<Metrics>,
+        model: &str,
         (fate, tracked): (Arc<Fate>, Tracked),
         request: RequestId,
-        request_id: String,
+        origin: Origin,
         endpoint: Endpoint,
     ) -> Self {
         Self {
+            of_model: metrics.of_model(model),
+            counted: metrics.in_stage.enter(),
             metrics,
             fate,
             tracked,
             request,
-            request_id,
+            origin,
             endpoint,
             stream: false,
-            arrived: Instant::now(),
+            arrived: SystemTime::now(),
+            times: RequestTimes::new(now()),
             prompt_tokens: 0,
+            cached_tokens: None,
+            prefix_hashes: None,
+            asked: None,
             class: ClassId::default(),
-            queued: None,
             moves: 0,
             pair: None,
-            reserved: None,
-            transfer_us: None,
-            first_token: None,
-            last_token: None,
-            tokens: 0,
             finish_reason: None,
         }
     }
 
     /// Of a further answer to the same request.
     pub(crate) fn next(&self, request: RequestId, prompt_tokens: usize) -> Self {
-        let (metrics, fate) = (Arc::clone(&self.metrics), Arc::clone(&self.fate));
-        let name = self.request_id.clone();
-        let tracked = self.tracked.another(request);
-        let mut next = Self::new(metrics, (fate, tracked), request, name, self.endpoint);
+        let origin = Origin {
+            name: self.origin.name.clone(),
+            trace: self.origin.trace.child(),
+        };
+        let mut next = Self::new(
+            Arc::clone(&self.metrics),
+            self.of_model.model(),
+            (Arc::clone(&self.fate), self.tracked.another(request)),
+            request,
+            origin,
+            self.endpoint,
+        );
         next.arrived = self.arrived;
+        next.times = RequestTimes::new(self.times.arrived());
         next.read(prompt_tokens, self.stream);
         next
     }
@@ -90,56 +117,86 @@ impl Journal {
         self.stream = stream;
     }
 
+    /// Names of its prompt's blocks are to be logged.
+    pub(crate) fn prefix(&mut self, hashes: String) {
+        self.prefix_hashes = Some(hashes);
+    }
+
+    /// What is asked of the model.
+    pub(crate) fn asks(&mut self, sampling: &proto::Sampling, new_tokens: u32) {
+        if self.origin.trace.is_sampled() && self.metrics.spans.is_on() {
+            self.asked = Some(Box::new(traced::Asked::new(sampling, new_tokens)));
+        }
+    }
+
+    /// As workers are told of its trace: W3C's two texts, empty where it is not recorded.
+    pub(crate) fn trace(&self) -> (String, String) {
+        let trace = &self.origin.trace;
+        if trace.is_sampled() {
+            (trace.traceparent(), trace.tracestate())
+        } else {
+            Default::default()
+        }
+    }
+
     /// It waits for a pair.
     pub(crate) fn queued(&mut self, class: ClassId) {
         self.class = class;
-        self.queued = Some(Instant::now());
-        self.tracked.stage(Stage::Queued);
+        self.times.submitted(now());
+        self.counted.reach(At::Queue);
+        self.tracked.stage(requests::Stage::Queued);
     }
 
-    /// A pair is asked.
-    pub(crate) fn paired(&mut self, pair: &Pair) {
+    /// This pair was asked last.
+    pub(crate) fn paired(&mut self, pair: &Pair, asked: Instant) {
+        self.times.paired(asked.into_std());
         if let Some(local) = pair.local {
             self.metrics.local_prefill(local.as_str());
         }
         self.pair = Some(pair.clone());
     }
 
-    /// It goes on on another pair.
-    pub(crate) fn moved(&mut self, pair: &Pair) {
-        self.moves += 1;
-        self.paired(pair);
-    }
-
-    /// The lease is granted.
+    /// It granted the lease.
     pub(crate) fn reserved(&mut self) {
-        let now = Instant::now();
-        self.reserved = Some(now);
-        if let Some(queued) = self.queued {
-            let seconds = (now - queued).as_secs_f64();
+        self.times.reserved(now());
+        self.counted.reach(At::Prefill);
+        if let Some(waited) = self.times.stage(Stage::Queue) {
+            let seconds = waited.as_secs_f64();
             self.metrics.admission.waited(self.class, seconds);
         }
     }
 
+    /// It goes on on the pair that was asked last, which granted a lease.
+    pub(crate) fn moved(&mut self) {
+        self.moves += 1;
+        self.times.reserved(now());
+    }
+
     /// Its pages have arrived.
-    pub(crate) fn started(&mut self, started: &proto::Started) {
-        self.transfer_us = Some(started.transfer_us);
-        self.tracked.stage(Stage::Decoding);
+    pub(crate) fn started(&mut self, _: &proto::Started) {
+        self.times.started(now());
+        self.tracked.stage(requests::Stage::Decoding);
     }
 
     /// A token has come.
     pub(crate) fn token(&mut self) {
-        let now = Instant::now();
-        self.tokens += 1;
+        if self.times.tokens_came(now(), 1) {
+            self.counted.reach(At::Decode);
+            self.of_model.first_token(&self.times, self.prompt_tokens);
+        }
+        self.of_model.tokens(&mut self.times, 1);
         self.tracked.token();
-        self.last_token = Some(now);
-        self.metrics.generation_tokens.increment(1);
-        if self.first_token.is_none() {
-            self.first_token = Some(now);
-            self.metrics.prompt_tokens.increment(self.prompt_tokens);
-            self.metrics
-                .time_to_first_token
-                .record((now - self.arrived).as_secs_f64());
+    }
+
+    /// The decode worker has said its last.
+    pub(crate) fn told(&mut self, finished: &proto::Finished) {
+        let cached = u64::from(finished.cached_tokens);
+        self.cached_tokens = Some(cached.min(self.prompt_tokens));
+        if let Some(prompt) = &finished.prompt_times {
+            self.times.prompt(PromptTimes {
+                compute: Duration::from_micros(prompt.compute_us),
+                exposed: Duration::from_micros(prompt.exposed_us),
+            });
         }
     }
 
@@ -163,50 +220,58 @@ impl Journal {
         self.finish_reason = Some(reason);
         self.tracked.ended(reason);
     }
+
+    /// What it failed with; also where its client left.
+    fn error(&self) -> Option<&str> {
+        error(self.fate.error(), self.finish_reason)
+    }
+
+    /// The reply's. An answer that is sent whole has none yet where it has ended.
+    fn status(&self) -> u16 {
+        let left = self.fate.error().is_none() && self.finish_reason.is_none();
+        self.fate.status().unwrap_or(if left { 499 } else { 200 })
+    }
+
+    /// In OpenTelemetry's words.
+    fn operation(&self) -> &'static str {
+        if self.endpoint == Endpoint::Completions {
+            "text_completion"
+        } else {
+            "chat"
+        }
+    }
 }
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        let total = self.arrived.elapsed();
-        self.metrics.request_duration.record(total.as_secs_f64());
-        if let (Some(first), Some(last), 2..) = (self.first_token, self.last_token, self.tokens) {
-            let rest = (self.tokens - 1) as f64;
-            self.metrics
-                .time_per_output_token
-                .record((last - first).as_secs_f64() / rest);
-        }
-        // An answer that is sent whole has no status yet where it has ended.
-        let (error, status) = match (self.fate.error(), self.finish_reason) {
-            (None, None) => (Some("client_gone"), 499),
-            (error, _) => (error, 200),
-        };
+        self.times.ended(now());
         if self.finish_reason.is_none() {
-            self.tracked.ended(error.unwrap_or("cancelled"));
+            self.tracked.ended(self.error().unwrap_or("cancelled"));
         }
-        let millis =
-            |from: Option<Instant>, to: Option<Instant>| Some((to? - from?).as_secs_f64() * 1e3);
-        let pair = self.pair.as_ref();
-        tracing::info!(
-            request_id = self.request_id,
-            request = %self.request,
-            endpoint = self.endpoint.as_str(),
-            tenant = &*self.tracked.caller().tenant,
-            key = self.tracked.caller().key.as_deref(),
-            stream = self.stream,
-            status = self.fate.status().unwrap_or(status),
-            error,
-            finish_reason = self.finish_reason,
-            decode = pair.map(|pair| pair.decode.as_str()),
-            prefill = pair.and_then(|pair| pair.prefill.as_ref()).map(|worker| worker.as_str()),
-            why = pair.map(|pair| tracing::field::display(&pair.why)),
-            prompt_tokens = self.prompt_tokens,
-            tokens = self.tokens,
-            queue_ms = millis(self.queued, self.reserved),
-            moves = self.moves,
-            transfer_us = self.transfer_us,
-            ttft_ms = millis(Some(self.arrived), self.first_token),
-            total_ms = total.as_secs_f64() * 1e3,
-            "request"
-        );
+        let end = End {
+            operation: self.operation(),
+            prompt_tokens: self.prompt_tokens,
+            cached_tokens: self.cached_tokens,
+            finish_reason: self.finish_reason,
+            error: error(self.fate.error(), self.finish_reason),
+        };
+        self.metrics.ended(&self.of_model, &mut self.times, &end);
+        self.metrics
+            .spans
+            .record(&self.origin.trace, || self.spans());
+        self.line();
     }
+}
+
+/// What neither failed nor finished was left by its client.
+fn error<'a>(error: Option<&'a str>, finish_reason: Option<&str>) -> Option<&'a str> {
+    match finish_reason {
+        None => error.or(Some("client_gone")),
+        Some(_) => error,
+    }
+}
+
+/// Tokio's clock, which tests may move.
+fn now() -> std::time::Instant {
+    Instant::now().into_std()
 }

@@ -1,76 +1,47 @@
 //! The gateway's own figures, in Prometheus's form.
 //!
-//! Each gateway has a recorder of its own, so that several can live in one process.
+//! Each gateway has a recorder of its own, so that several can live in one process. A part with figures
+//! of its own has a file here: it describes and registers them with the recorder.
 
 mod admission;
 mod http;
+mod in_stage;
 mod operations;
+mod process;
+mod requests;
+mod vllm;
 mod workers;
 
-use ::metrics::{Counter, Gauge, Histogram, Key, Label, Level, Metadata, Recorder};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ::metrics::{Counter, Gauge, Key, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
-
 use tandem_core::admission::AdmissionSettings;
+use tandem_telemetry::Spans;
 
 use crate::door::View;
 use crate::roster::Roster;
 
 pub(crate) use admission::AdmissionMetrics;
 pub(crate) use http::{Protocol, Refused};
+pub(crate) use in_stage::{At, Counted};
 pub(crate) use operations::render as operations;
+pub(crate) use requests::{End, OfModel};
 pub(crate) use workers::states as page_states;
 
-/// vLLM's buckets, so that its dashboards can be used.
-const FIRST_TOKEN: &[f64] = &[
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
-    20.0, 40.0, 80.0, 160.0, 640.0, 2560.0,
-];
-const PER_TOKEN: &[f64] = &[
-    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0,
-    40.0, 80.0,
-];
-const WHOLE: &[f64] = &[
-    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0,
-    480.0, 960.0, 1920.0, 7680.0,
-];
-
-const HISTOGRAMS: [(&str, &[f64], &str); 4] = [
-    (
-        TIME_TO_FIRST_TOKEN,
-        FIRST_TOKEN,
-        "From a request's arrival to its first token.",
-    ),
-    (
-        TIME_PER_OUTPUT_TOKEN,
-        PER_TOKEN,
-        "Mean time between a request's tokens after the first.",
-    ),
-    (
-        REQUEST_DURATION,
-        WHOLE,
-        "From a request's arrival to its end.",
-    ),
-    (
-        QUEUE,
-        WHOLE,
-        "From a request's submission to its first lease.",
-    ),
-];
-
-const TIME_TO_FIRST_TOKEN: &str = "tandem_time_to_first_token_seconds";
-const TIME_PER_OUTPUT_TOKEN: &str = "tandem_time_per_output_token_seconds";
-const REQUEST_DURATION: &str = "tandem_request_duration_seconds";
-const QUEUE: &str = "tandem_queue_seconds";
 const REQUESTS: &str = "tandem_requests_total";
 const IN_FLIGHT: &str = "tandem_requests_in_flight";
 const QUEUED: &str = "tandem_requests_queued";
-const PROMPT_TOKENS: &str = "tandem_prompt_tokens_total";
 const LOCAL_PREFILLS: &str = "tandem_local_prefills_total";
 const INDEX_BLOCKS: &str = "tandem_prefix_index_blocks";
 const INDEX_EVICTED: &str = "tandem_prefix_index_evicted_total";
-const GENERATION_TOKENS: &str = "tandem_generation_tokens_total";
+const DROPPED: &str = "tandem_telemetry_dropped_total";
+
+/// Models that have figures of their own; those of the rest are recorded as of one.
+const MOST_MODELS: usize = 16;
 
 static METADATA: Metadata<'static> =
     Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
@@ -83,23 +54,29 @@ pub(crate) struct Metrics {
     pub(crate) http: http::Http,
     in_flight: Gauge,
     queued: Gauge,
-    pub(crate) prompt_tokens: Counter,
-    pub(crate) generation_tokens: Counter,
-    pub(crate) time_to_first_token: Histogram,
-    pub(crate) time_per_output_token: Histogram,
-    pub(crate) request_duration: Histogram,
+    dropped: Counter,
+    pub(crate) in_stage: in_stage::InStage,
     pub(crate) admission: AdmissionMetrics,
+    models: Mutex<HashMap<String, Arc<OfModel>>>,
+    codes: requests::Codes,
+    vllm_names: bool,
+    /// Where the same is told over OTLP.
+    pub(crate) spans: Spans,
 }
 
 impl Metrics {
     /// Nothing has been counted.
-    pub(crate) fn new(admission: &AdmissionSettings) -> Result<Self, BuildError> {
+    pub(crate) fn new(
+        admission: &AdmissionSettings,
+        vllm_names: bool,
+        spans: Spans,
+    ) -> Result<Self, BuildError> {
         let mut builder = PrometheusBuilder::new();
-        for (name, buckets, _) in HISTOGRAMS {
+        for (name, buckets, _) in requests::HISTOGRAMS {
             builder = builder.set_buckets_for_metric(Matcher::Full(name.to_owned()), buckets)?;
         }
         let recorder = builder.build_recorder();
-        for (name, _, what) in HISTOGRAMS {
+        for (name, _, what) in requests::HISTOGRAMS {
             recorder.describe_histogram(name.into(), None, what.into());
         }
         let about = [
@@ -118,11 +95,7 @@ impl Metrics {
                 REQUESTS,
                 "Replies, by endpoint and status code; 499 where the client left first.",
             ),
-            (
-                PROMPT_TOKENS,
-                "Prompt tokens of requests that got a first token.",
-            ),
-            (GENERATION_TOKENS, "Tokens generated."),
+            (DROPPED, "Spans that never reached the collector."),
             (
                 INDEX_EVICTED,
                 "Blocks that the prefix index forgot for want of room.",
@@ -132,29 +105,43 @@ impl Metrics {
                 "Requests whose decode worker was asked to compute the prompt itself, by why.",
             ),
         ];
-        for (name, what) in about {
+        for (name, what) in about.into_iter().chain(requests::COUNTERS) {
             recorder.describe_counter(name.into(), None, what.into());
         }
+        // There from the start, so that a rate can be taken over the first request.
+        drop(OfModel::new(&recorder, "", false));
         let gauge =
             |name: &'static str| recorder.register_gauge(&Key::from_static_name(name), &METADATA);
-        let counter =
-            |name: &'static str| recorder.register_counter(&Key::from_static_name(name), &METADATA);
-        let histogram = |name: &'static str| {
-            recorder.register_histogram(&Key::from_static_name(name), &METADATA)
-        };
+        let dropped = recorder.register_counter(&Key::from_static_name(DROPPED), &METADATA);
         Ok(Self {
             handle: recorder.handle(),
             http: http::Http::new(&recorder),
             in_flight: gauge(IN_FLIGHT),
             queued: gauge(QUEUED),
-            prompt_tokens: counter(PROMPT_TOKENS),
-            generation_tokens: counter(GENERATION_TOKENS),
-            time_to_first_token: histogram(TIME_TO_FIRST_TOKEN),
-            time_per_output_token: histogram(TIME_PER_OUTPUT_TOKEN),
-            request_duration: histogram(REQUEST_DURATION),
+            dropped,
+            in_stage: in_stage::InStage::new(&recorder),
             admission: AdmissionMetrics::new(&recorder, admission),
+            models: Mutex::default(),
+            codes: requests::Codes::default(),
+            vllm_names,
+            spans,
             recorder,
         })
+    }
+
+    /// The figures of a model's requests.
+    pub(crate) fn of_model(&self, model: &str) -> Arc<OfModel> {
+        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(of) = models.get(model) {
+            return Arc::clone(of);
+        }
+        let name = if models.len() < MOST_MODELS {
+            model
+        } else {
+            "other"
+        };
+        let make = || Arc::new(OfModel::new(&self.recorder, name, self.vllm_names));
+        Arc::clone(models.entry(name.to_owned()).or_insert_with(make))
     }
 
     /// A reply, or that the client left before it.
@@ -188,8 +175,13 @@ impl Metrics {
         self.in_flight.set(in_flight as f64);
         self.queued.set(view.queued as f64);
         self.admission.look(view);
-        let own = self.handle.render();
-        own + &admission::breakers(view, roster) + &workers::render(roster)
+        self.dropped.absolute(self.spans.dropped());
+        let mut text = self.handle.render();
+        if self.vllm_names {
+            text += &vllm::render(in_flight, view.queued, roster);
+        }
+        text += &admission::breakers(view, roster);
+        text + &workers::render(roster) + &process::render()
     }
 
     /// Sorts recorded times into their buckets; to be called regularly, also where nobody scrapes.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tandem_core::front_door::Blame;
-use tandem_core::pairing::{Pair, RequestFacts};
+use tandem_core::pairing::RequestFacts;
 use tandem_wire::proto;
 use tandem_wire::proto::generate_reply::Kind;
 use tokio::time::{Instant, timeout_at};
@@ -31,7 +31,7 @@ use crate::door::Ticket;
 use crate::journal::Journal;
 
 pub(crate) use farewell::Farewells;
-use order::{Found, Order, Setback};
+use order::{Found, Order, Setback, Tried};
 pub(crate) use stream::WorkerStream;
 
 /// One message of an answer.
@@ -46,7 +46,7 @@ type Moving = Pin<Box<dyn Future<Output = (Box<Order>, Moved)> + Send>>;
 
 struct Moved {
     /// The pair that was asked last.
-    tried: Option<Pair>,
+    tried: Option<Tried>,
     found: Result<Found, ApiError>,
 }
 
@@ -76,6 +76,8 @@ pub(crate) async fn begin(
         priority: ask.priority,
         ..facts.await
     };
+    journal.asks(&ask.sampling, new_tokens);
+    let (trace, trace_state) = journal.trace();
     let order = Box::new(Order {
         roster: Arc::clone(&app.roster),
         farewells: app.farewells.clone(),
@@ -84,15 +86,19 @@ pub(crate) async fn begin(
         way: journal.way(),
         deadline,
         timeout,
-        generate: order::generate(&ticket, ask, new_tokens),
+        generate: proto::Generate {
+            trace,
+            trace_state,
+            ..order::generate(&ticket, ask, new_tokens)
+        },
         ticket,
     });
     journal.queued(standing.class);
     let submitted = order.ticket.submit(standing, facts, deadline);
     let mut tried = None;
     let found = order.first(submitted, &mut tried).await;
-    if let Some(pair) = &tried {
-        journal.paired(pair);
+    if let Some(tried) = &tried {
+        journal.paired(&tried.pair, tried.asked);
     }
     let stream = found?.stream;
     journal.reserved();
@@ -112,11 +118,11 @@ impl Generation {
                 let (order, moved) = moving.await;
                 self.moving = None;
                 self.order = Some(order);
-                if let Some(pair) = &moved.tried {
-                    journal.paired(pair);
+                if let Some(tried) = &moved.tried {
+                    journal.paired(&tried.pair, tried.asked);
                 }
                 let found = moved.found?;
-                journal.moved(&found.pair);
+                journal.moved();
                 self.stream = Some(found.stream);
             }
             let (Some(stream), Some(order)) = (&mut self.stream, &mut self.order) else {
@@ -137,6 +143,7 @@ impl Generation {
                     return Ok(Event::Token(token));
                 }
                 Ok(Kind::Finished(finished)) => {
+                    journal.told(&finished);
                     order.ticket.served();
                     return Ok(Event::Finished(finished));
                 }

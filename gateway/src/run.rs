@@ -6,7 +6,8 @@
 //!
 //! Order of the end: say on `/ready` that it is not, and serve on for `drain_pause`; take no new
 //! connections; let open requests finish for `drain_timeout`; end what is left with an error that says
-//! so; tell the workers; close the operators' listener and the control plane.
+//! so; tell the workers; close the operators' listener; send what telemetry is left; close the control
+//! plane.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -15,9 +16,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tandem_config::{AuthConfig, GatewayConfig};
+use tandem_config::{AdmissionSettings, AuthConfig, GatewayConfig};
 use tandem_core::Incarnation;
 use tandem_policies::Pairing;
+use tandem_telemetry::{Telemetry, TelemetryError};
 use tandem_text::TextError;
 use tandem_wire::task::{Task, spawn};
 use tandem_wire::{
@@ -43,6 +45,8 @@ use crate::workers::{self, Party, Workers};
 
 /// Cancels that are still on their way when the gateway ends have so long.
 const LAST_WORDS: Duration = Duration::from_millis(500);
+/// Telemetry that is left at the end has so long.
+const LAST_TELEMETRY: Duration = Duration::from_secs(1);
 /// Between two times that recorded figures are sorted.
 const SETTLE: Duration = Duration::from_secs(5);
 
@@ -74,6 +78,9 @@ pub enum StartError {
     /// There is no port for the control plane.
     #[error(transparent)]
     Control(#[from] ConnectError),
+    /// Traces and figures cannot be sent as configured.
+    #[error(transparent)]
+    Telemetry(#[from] TelemetryError),
     /// Something of the gateway itself.
     #[error("cannot start: {0}")]
     Internal(String),
@@ -148,8 +155,7 @@ impl Gateway {
         let mut admission = config.admission.clone().within(config.queue_limit);
         // Gateways with the same file must not try a worker in step.
         admission.breaker.seed = rand::random();
-        let metrics = Metrics::new(&admission).map_err(|e| StartError::Internal(e.to_string()))?;
-        let metrics = Arc::new(metrics);
+        let (telemetry, metrics) = telling(&config, &admission)?;
         let opened = http::open(&config, &metrics)?;
         let address = opened.address;
         let policy = Pairing::new(&config.policy, rand::random());
@@ -183,6 +189,7 @@ impl Gateway {
             farewells,
             metrics,
             reading,
+            log_prefix_hashes: config.telemetry.log_prefix_hashes,
             gate,
             requests,
             live,
@@ -203,6 +210,7 @@ impl Gateway {
         // All requests are gone by now, and with them all handles: the farewells end by themselves.
         let _ = timeout(LAST_WORDS, farewell_task.join()).await;
         drop((workers, settle_task, door_task, renewals));
+        telemetry.stop(LAST_TELEMETRY).await;
         endpoint.close();
         let _ = timeout(LAST_WORDS, endpoint.closed()).await;
         Ok(())
@@ -229,6 +237,17 @@ async fn clients(
     };
     http::serve(opened.front, answers, draining, stages).await;
     drop(opened.watch);
+}
+
+/// What the gateway tells of its requests: to a collector, and to who asks.
+fn telling(
+    config: &GatewayConfig,
+    admission: &AdmissionSettings,
+) -> Result<(Telemetry, Arc<Metrics>), StartError> {
+    let telemetry = Telemetry::start(&config.telemetry, &config.identity.name, "gateway")?;
+    let metrics = Metrics::new(admission, config.telemetry.vllm_names, telemetry.spans())
+        .map_err(|e| StartError::Internal(e.to_string()))?;
+    Ok((telemetry, Arc::new(metrics)))
 }
 
 /// The control plane's port, and what keeps its certificate new.

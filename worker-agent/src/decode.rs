@@ -9,6 +9,7 @@ pub(crate) mod generate;
 mod inboxes;
 mod outputs;
 mod request;
+mod traced;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,6 +47,8 @@ pub(crate) enum Happened {
     Input(Input),
     /// The prefill worker has begun, and so many tokens need not be computed.
     Began(RequestId, u32),
+    /// It has pushed all of it, and told its times.
+    Pushed(RequestId, proto::PromptTimes),
     /// A slot is armed.
     Armed(RequestId, Arc<[Armed]>),
 }
@@ -175,6 +178,11 @@ impl DecodeTask {
             Happened::Began(request, cached) => {
                 if let Some(held) = self.held.get_mut(&request) {
                     held.cached = cached;
+                }
+            }
+            Happened::Pushed(request, times) => {
+                if let Some(held) = self.held.get_mut(&request) {
+                    held.pushed(times);
                 }
             }
             Happened::Armed(request, armed) => {

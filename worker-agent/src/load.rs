@@ -8,7 +8,7 @@ use tandem_fabric::{Counter, FabricStats};
 use tandem_wire::proto;
 use tokio::sync::watch;
 
-use crate::fabrics::Fabrics;
+use crate::start::Facts;
 
 /// The figures that the worker's task last published.
 #[derive(Debug)]
@@ -82,7 +82,8 @@ impl Gauges {
     }
 
     /// A report, later than all before it.
-    pub(crate) fn report(&self, fabrics: Option<&Fabrics>) -> proto::Load {
+    pub(crate) fn report(&self, facts: &Facts) -> proto::Load {
+        let fabrics = facts.fabrics.as_ref();
         let mut sequence = self.sequence.lock().unwrap_or_else(|e| e.into_inner());
         *sequence += 1;
         let f = *self.latest.borrow();
@@ -122,6 +123,7 @@ impl Gauges {
                 cached_tokens: f.cached_tokens,
                 proposed_tokens: f.proposed_tokens,
                 accepted_tokens: f.accepted_tokens,
+                telemetry_dropped: facts.spans.dropped(),
             }),
             stopping: f.stopping,
             prefill_ns_per_token: f.prefill_ns_per_token.0,

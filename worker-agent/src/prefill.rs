@@ -3,6 +3,7 @@
 pub(crate) mod dispatch;
 mod outboxes;
 mod outputs;
+mod traced;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use tandem_core::prefill::{Input, PrefillAgent, PrefillLimits};
 use tandem_core::{FlowId, SequenceId, TransferId};
 use tandem_engine::{Engine, Event};
 use tandem_fabric::{FabricEvent, FlowEnded};
+use tandem_telemetry::Spans;
 use tandem_wire::proto;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -27,6 +29,7 @@ use crate::start::{Facts, StartError};
 use crate::watcher::{Orders, Report, Watcher};
 use dispatch::Asked;
 use outboxes::{Outboxes, To};
+use traced::{Computed, Traced};
 
 /// What dispatch streams and this task's own helpers report.
 pub(crate) enum Happened {
@@ -89,6 +92,9 @@ pub(crate) struct PrefillTask {
     held: HashMap<TransferId, Held>,
     sequences: HashMap<SequenceId, TransferId>,
     flows: HashMap<FlowId, TransferId>,
+    /// Transfers whose trace is recorded, until all is known of them.
+    traced: HashMap<TransferId, Traced>,
+    spans: Spans,
     next_transfer: u64,
     handle: Handle,
     happened: mpsc::Receiver<Happened>,
@@ -123,6 +129,8 @@ impl PrefillTask {
             held: HashMap::new(),
             sequences: HashMap::new(),
             flows: HashMap::new(),
+            traced: HashMap::new(),
+            spans: facts.spans.clone(),
             next_transfer: 1,
             handle,
             happened,
@@ -215,6 +223,10 @@ impl PrefillTask {
                     deadline: self.clock.now()
                         + asked.deadline.saturating_duration_since(Instant::now()),
                 };
+                if let Some(context) = asked.trace.clone() {
+                    let traced = Traced::new(context, Instant::now(), asked.tokens.len());
+                    self.traced.insert(transfer, traced);
+                }
                 let held = Held {
                     asked: *asked,
                     sequence: None,
@@ -291,11 +303,29 @@ impl PrefillTask {
                 transfer,
                 started,
                 computed,
+                pushes,
             } => {
+                if let Some(traced) = self.traced.get_mut(&transfer) {
+                    traced.computed(Computed {
+                        started,
+                        computed,
+                        pushes,
+                    });
+                    self.tell(transfer);
+                }
                 if let Some(held) = self.held.get_mut(&transfer) {
                     held.computed = Some((started, computed));
                 }
             }
+        }
+    }
+
+    /// Hands the spans of a transfer over once all is known.
+    fn tell(&mut self, transfer: TransferId) {
+        if self.traced.get(&transfer).is_some_and(Traced::is_complete)
+            && let Some(traced) = self.traced.remove(&transfer)
+        {
+            traced.record(&self.spans);
         }
     }
 

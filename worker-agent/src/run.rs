@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use tandem_config::WorkerConfig;
 use tandem_core::WorkerRole;
-use tandem_wire::{follow_identity, task};
+use tandem_telemetry::Telemetry;
+use tandem_wire::{Endpoint, follow_identity, task};
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use crate::decode::DecodeTask;
 use crate::fabrics::Fabrics;
@@ -36,8 +38,9 @@ pub async fn run(
     started: impl FnOnce(Started) + Send,
 ) -> Result<(), StartError> {
     // Loading blocks for seconds; quinn needs the runtime's context while it binds.
+    let telemetry = Telemetry::start(&config.telemetry, config.id.as_str(), config.role.as_str())?;
     let (config, parts) = tokio::task::block_in_place(|| {
-        let parts = start::start(&config);
+        let parts = start::start(&config, telemetry.spans());
         (config, parts)
     });
     let Parts {
@@ -88,7 +91,7 @@ pub async fn run(
         () = hung(fabrics.as_ref()) => return Err(StartError::FabricHung),
         () = shutdown => {
             let _ = stop.send(());
-            match tokio::time::timeout(DRAIN, &mut work).await {
+            match timeout(DRAIN, &mut work).await {
                 Ok(ended) => ended,
                 Err(_) => {
                     tracing::warn!("requests did not drain in time");
@@ -97,13 +100,18 @@ pub async fn run(
             }
         }
     };
+    close(fabrics.as_ref(), &endpoint).await;
+    drop(serving);
+    telemetry.stop(CLOSE).await;
+    ended.unwrap_or(Err(StartError::EngineDied))
+}
+
+async fn close(fabrics: Option<&Fabrics>, endpoint: &Endpoint) {
     for fabric in fabrics.iter().flat_map(|f| f.all()) {
-        let _ = tokio::time::timeout(CLOSE, fabric.clone().shutdown()).await;
+        let _ = timeout(CLOSE, fabric.clone().shutdown()).await;
     }
     endpoint.close();
-    let _ = tokio::time::timeout(CLOSE, endpoint.closed()).await;
-    drop(serving);
-    ended.unwrap_or(Err(StartError::EngineDied))
+    let _ = timeout(CLOSE, endpoint.closed()).await;
 }
 
 /// Waits until the thread of some fabric hangs.

@@ -115,11 +115,12 @@ async fn control(services: &Services, hello: proto::Hello, channel: Channel) {
         version = hello.version,
         "a peer registered this worker"
     );
-    let fabrics = services.facts.fabrics.as_ref();
     let anew = AtomicBool::new(false);
     let mut cache = services.cache.reader();
     let mut changes = services.gauges.subscribe();
-    let welcome = services.facts.welcome(services.gauges.report(fabrics));
+    let welcome = services
+        .facts
+        .welcome(services.gauges.report(&services.facts));
     if send.send(&welcome).await.is_err() {
         return;
     }
@@ -140,7 +141,7 @@ async fn control(services: &Services, hello: proto::Hello, channel: Channel) {
                 cache.begin_anew();
             }
             let beat = proto::Beat {
-                load: Some(services.gauges.report(fabrics)),
+                load: Some(services.gauges.report(&services.facts)),
                 cache: cache.report(),
                 cache_anew: false,
             };

@@ -12,6 +12,7 @@ use tandem_core::layout::{LayoutError, WorkerLayout};
 use tandem_core::{Incarnation, RequestId, WorkerId, WorkerRole};
 use tandem_engine::{Engine, EngineDescription, Event, StepWatch};
 use tandem_fabric::Fabric;
+use tandem_telemetry::Spans;
 use tandem_wire::{ControlOptions, Endpoint, Identity, proto};
 use tokio::sync::mpsc;
 
@@ -101,6 +102,9 @@ pub enum StartError {
     /// The system gave no thread.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
+    /// Traces cannot be sent as configured.
+    #[error(transparent)]
+    Telemetry(#[from] tandem_telemetry::TelemetryError),
     /// The engine died while it ran.
     #[error("the engine died")]
     EngineDied,
@@ -149,6 +153,8 @@ pub(crate) struct Facts {
     pub(crate) leases: AtomicU64,
     /// What constraints of answers can be used.
     pub(crate) constraints: Constraints,
+    /// Where traces are told.
+    pub(crate) spans: Spans,
 }
 
 impl Facts {
@@ -180,7 +186,7 @@ pub(crate) struct Parts {
     clippy::too_many_lines,
     reason = "one step after another, in the order that matters"
 )]
-pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
+pub(crate) fn start(config: &WorkerConfig, spans: Spans) -> Result<Parts, StartError> {
     let identity = Identity::load(&config.identity.directory, &config.identity.name)?;
     let control = ControlOptions {
         keep_alive: config.control.keep_alive,
@@ -245,6 +251,7 @@ pub(crate) fn start(config: &WorkerConfig) -> Result<Parts, StartError> {
         fabrics,
         leases: AtomicU64::new(1),
         constraints,
+        spans,
     };
     Ok(Parts {
         facts: Arc::new(facts),

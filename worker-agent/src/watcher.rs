@@ -5,6 +5,7 @@
 //! not take is kept (at most what the running transfers hold) and offered again.
 
 mod hands;
+mod layers;
 mod pace;
 
 use std::collections::HashMap;
@@ -22,6 +23,8 @@ use tandem_fabric::{Pusher, Write};
 use tokio::sync::mpsc;
 
 use hands::Hands;
+pub(crate) use layers::LayerPush;
+use layers::Layers;
 pub(crate) use pace::Pace;
 use pace::{Look, Waiting};
 
@@ -31,7 +34,8 @@ const ORDERS: usize = 8192;
 const REPORTS: usize = 8192;
 
 enum Order {
-    Start(Push),
+    /// Whether its layers are timed.
+    Start(Push, bool),
     Stop(TransferId),
     Step(StepPlan, Instant),
     End,
@@ -49,9 +53,10 @@ impl StepWatch for Orders {
 }
 
 impl Orders {
-    /// Pushes a transfer from now on. `Err` where the queue is full or the thread has ended.
-    pub(crate) fn start(&self, push: Push) -> Result<(), ()> {
-        self.0.try_send(Order::Start(push)).map_err(|_| ())
+    /// Pushes a transfer from now on, and tells when each layer went out where it is `timed`. `Err`
+    /// where the queue is full or the thread has ended.
+    pub(crate) fn start(&self, push: Push, timed: bool) -> Result<(), ()> {
+        self.0.try_send(Order::Start(push, timed)).map_err(|_| ())
     }
 
     /// Hands out no more of a transfer, then reports [`Report::Stopped`]. `Err` where it must be
@@ -65,7 +70,7 @@ impl Orders {
 }
 
 /// What the thread tells the prefill task.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Report {
     /// Nothing more of the transfer will be handed out.
     Stopped(TransferId),
@@ -76,6 +81,8 @@ pub(crate) enum Report {
         started: Instant,
         /// When its last layer was seen to be complete.
         computed: Instant,
+        /// Empty where it was not timed.
+        pushes: Vec<LayerPush>,
     },
 }
 
@@ -105,7 +112,9 @@ impl Watcher {
     ) -> std::io::Result<Self> {
         let (reporting, reports) = mpsc::channel(REPORTS);
         let watch = Watch {
-            planner: PushPlanner::new(source, max_write_bytes, progress.layers()),
+            planner: PushPlanner::new(source.clone(), max_write_bytes, progress.layers()),
+            layers: Layers::default(),
+            source,
             progress,
             pushing: HashMap::new(),
             hands: Hands::new(pushers),
@@ -141,6 +150,8 @@ impl Drop for Watcher {
 
 struct Watch {
     planner: PushPlanner,
+    layers: Layers,
+    source: WorkerLayout,
     progress: Arc<Progress>,
     pushing: HashMap<TransferId, Pushing>,
     hands: Hands,
@@ -199,7 +210,10 @@ impl Watch {
 
     fn order(&mut self, order: Order) {
         match order {
-            Order::Start(push) => {
+            Order::Start(push, timed) => {
+                if timed {
+                    self.layers.start(&self.source, &push);
+                }
                 let pushing = Pushing {
                     sequence: push.sequence,
                     flows: push.flows.iter().map(|f| f.id).collect(),
@@ -211,6 +225,7 @@ impl Watch {
             }
             Order::Stop(transfer) => {
                 self.planner.stop(transfer);
+                self.layers.take(transfer);
                 for flow in self.pushing.remove(&transfer).iter().flat_map(|p| &p.flows) {
                     self.hands.forget(*flow);
                 }
@@ -246,7 +261,8 @@ impl Watch {
         if !self.planner.is_busy() {
             return moved;
         }
-        let hands = &mut self.hands;
+        let (hands, timed) = (&mut self.hands, &mut self.layers);
+        let seen = (!timed.is_empty()).then(Instant::now);
         let mut sealed = Vec::new();
         self.planner.progress(layers, |action| {
             moved = true;
@@ -256,21 +272,27 @@ impl Watch {
                     source,
                     write,
                     immediate,
-                } => hands.write(
-                    source,
-                    Write {
+                } => {
+                    let write = Write {
                         flow,
                         local_offset: write.source,
                         remote_offset: write.target,
                         len: write.bytes,
                         immediate,
-                    },
-                ),
+                    };
+                    if let Some(seen) = seen {
+                        timed.write(&write, seen);
+                    }
+                    hands.write(source, write);
+                }
                 PushAction::Seal { flow, source } => hands.seal(source, flow),
                 PushAction::Sealed { transfer } => sealed.push(transfer),
             }
         });
         hands.flush();
+        if seen.is_some() {
+            timed.posted(Instant::now());
+        }
         for transfer in sealed {
             self.sealed(transfer);
         }
@@ -290,10 +312,12 @@ impl Watch {
         {
             self.pushing.remove(&transfer);
         }
+        let pushes = self.layers.take(transfer);
         self.report(Report::Sealed {
             transfer,
             started: started.unwrap_or(computed),
             computed,
+            pushes,
         });
     }
 

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use tandem_config::{
     AdminConfig, AuthConfig, Config, ControlConfig, CorsOrigins, FabricConfig, GatewayConfig,
-    HttpConfig, IdentityConfig, KvBudget, LogFormat, TlsConfig, WorkerConfig, format_bytes,
+    HttpConfig, IdentityConfig, KvBudget, LogFormat, TelemetryConfig, TlsConfig, WorkerConfig,
+    format_bytes,
 };
 
 use crate::console::say;
@@ -89,18 +90,16 @@ impl Display for Summary<'_> {
             f.write_str(&admission::tables(settings))?;
         }
         f.write_str(&topology_tables(topology))?;
-        for (identity, control) in gateway
+        let of_gateway = gateway
             .iter()
-            .map(|gateway| (&gateway.identity, gateway.control))
-            .chain(
-                worker
-                    .iter()
-                    .map(|worker| (&worker.identity, worker.control)),
-            )
-            .take(1)
-        {
+            .map(|g| (&g.identity, g.control, &g.telemetry));
+        let of_worker = worker
+            .iter()
+            .map(|w| (&w.identity, w.control, &w.telemetry));
+        for (identity, control, telemetry) in of_gateway.chain(of_worker).take(1) {
             f.write_str(&identity_table(identity))?;
             f.write_str(&control_table(control))?;
+            f.write_str(&telemetry_table(telemetry))?;
         }
         let format = match log.format {
             LogFormat::Text => "text",
@@ -384,6 +383,32 @@ fn control_table(control: ControlConfig) -> String {
         .done()
 }
 
+fn telemetry_table(telemetry: &TelemetryConfig) -> String {
+    let resource = telemetry.resource.iter();
+    let resource: toml::Table = resource.map(|(k, v)| (k.clone(), quoted(v))).collect();
+    let endpoint = telemetry.otlp_endpoint.as_ref().map(quoted);
+    let names: Vec<&str> = telemetry.headers.keys().map(String::as_str).collect();
+    let table = Table::new("telemetry")
+        .raw("vllm_names", telemetry.vllm_names)
+        .raw("log_prefix_hashes", telemetry.log_prefix_hashes)
+        .unless_absent("otlp_endpoint", endpoint, "nobody is told")
+        .raw("sample", toml::Value::Float(telemetry.sample))
+        .text("service_name", &telemetry.service_name)
+        .raw("resource", toml::Value::Table(resource))
+        .millis("otlp_interval_ms", telemetry.otlp_interval)
+        .millis("otlp_timeout_ms", telemetry.otlp_timeout)
+        .raw("otlp_queue_limit", telemetry.otlp_queue_limit);
+    // Whoever sees this may see no secrets.
+    let headers = if names.is_empty() {
+        "none".to_owned()
+    } else {
+        format!("{}: not shown", names.join(", "))
+    };
+    table
+        .unless_absent("headers", None::<&str>, &headers)
+        .done()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -399,6 +424,7 @@ mod tests {
                     choose = \"random\"\n[admission]\nretries = 1\ndefault_class = \"a\"\n\
                     [admission.class.a]\nttft_ms = 9\n[admission.class.b]\npriority = 2\n\
                     [admission.tenant.t]\nweight = 2\n[admission.any_tenant]\nconcurrency = 3\n[control]\nkeep_alive_ms = 100\n\
+                    [telemetry]\notlp_endpoint = \"http://c:4318\"\nsample = 0.25\nresource = { \"a.b\" = \"c\" }\n\
                     [identity]\nname = \"n\"\n[log]\nformat = \"json\"\n\
                     [worker]\nid = \"w\"\nrole = \"both\"\nlisten = \"127.0.0.1:0\"\nmodel = \"m\"\n\
                     kv_pages = 3\nthreads = 1\n\
@@ -407,5 +433,15 @@ mod tests {
         let again = Summary(&config).to_string();
         let again = Config::parse(&again, Path::new("/etc/t.toml")).expect(&again);
         assert_eq!(again, config);
+    }
+
+    #[test]
+    fn a_summary_shows_no_secret() {
+        let text = "[gateway]\ntokenizer = \"t\"\nworkers = []\n\
+                    [telemetry]\nheaders = { authorization = \"hunter2\" }\n";
+        let config = Config::parse(text, Path::new("/etc/t.toml")).unwrap();
+        let summary = Summary(&config).to_string();
+        assert!(!summary.contains("hunter2"), "{summary}");
+        assert!(summary.contains("# headers = (authorization: not shown)"));
     }
 }

@@ -26,7 +26,8 @@ pub(crate) fn start(config: LogConfig) {
             Box::new(move |filter| drop(handle.reload(filter)))
         }
         LogFormat::Json => {
-            let builder = builder.json().with_filter_reloading();
+            // What an event says stands beside its time and level, not below them.
+            let builder = builder.json().flatten_event(true).with_filter_reloading();
             let handle = builder.reload_handle();
             let _ = builder.try_init();
             Box::new(move |filter| drop(handle.reload(filter)))

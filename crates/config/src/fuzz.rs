@@ -9,7 +9,8 @@ const VALID: &str = "[gateway]\ntokenizer = \"m.gguf\"\nworkers = [\"127.0.0.1:7
     [worker]\nid = \"d\"\nrole = \"both\"\nlisten = \"127.0.0.1:0\"\nmodel = \"m.gguf\"\nkv_memory = \"1 GiB\"\n\
     devices = [\"node0\"]\n[fabric]\nprovider = \"tcp\"\nnics = 2\n[control]\nkeep_alive_ms = 50\n\
     [http]\nhttp3 = true\ncors_origins = [\"https://a\"]\n\
-    [tls]\ncertificate = \"c\"\nkey = \"k\"\n[policy.prefill]\nchoose = \"random\"\n[[topology.device]]\ndevice = \"node0\"\ncores = [0, 7]\n";
+    [tls]\ncertificate = \"c\"\nkey = \"k\"\n[policy.prefill]\nchoose = \"random\"\n[[topology.device]]\ndevice = \"node0\"\ncores = [0, 7]\n\
+    [telemetry]\notlp_endpoint = \"http://[::1]:4318/a\"\nheaders = { a = \"b\" }\nsample = 0.5\n";
 
 fn parse(text: &str) {
     if let Err(problems) = Config::parse(text, Path::new("etc/t.toml")) {

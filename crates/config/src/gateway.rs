@@ -9,7 +9,7 @@ use toml::de::DeValue;
 use crate::section::{PATH, SOCKET, Section, socket, text};
 use crate::{
     AdminConfig, AdmissionSettings, AuthConfig, ControlConfig, HttpConfig, IdentityConfig,
-    PolicySettings, TlsConfig,
+    PolicySettings, TelemetryConfig, TlsConfig,
 };
 
 /// A gateway, with all that it needs of the other tables.
@@ -60,6 +60,8 @@ pub struct GatewayConfig {
     pub identity: IdentityConfig,
     /// `[control]`: its connections to the workers.
     pub control: ControlConfig,
+    /// `[telemetry]`: what it tells of requests, and to whom.
+    pub telemetry: TelemetryConfig,
 }
 
 pub(crate) fn read(section: &mut Section<'_, '_>, auth: &AuthConfig) -> Option<GatewayConfig> {
@@ -115,6 +117,7 @@ pub(crate) fn read(section: &mut Section<'_, '_>, auth: &AuthConfig) -> Option<G
         admission: AdmissionSettings::one_class(queue_limit.unwrap_or(1024)),
         identity: IdentityConfig::default(),
         control: ControlConfig::default(),
+        telemetry: TelemetryConfig::default(),
     })
 }
 

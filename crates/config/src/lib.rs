@@ -24,6 +24,7 @@ mod log;
 mod policy;
 mod section;
 mod size;
+mod telemetry;
 mod tls;
 mod topology;
 mod worker;
@@ -46,6 +47,7 @@ pub use section::is_name;
 pub use size::{format_bytes, parse_bytes};
 pub use tandem_core::admission::{AdmissionSettings, Limits};
 pub use tandem_policies::PolicySettings;
+pub use telemetry::{HttpUrl, InvalidUrl, Secret, TelemetryConfig};
 pub use tls::TlsConfig;
 pub use worker::{InvalidSha256, KvBudget, Sha256, WorkerConfig};
 
@@ -89,6 +91,7 @@ impl Config {
         let has_tls = document.has("tls");
         let http = document.section("http", |section| http::read(section, has_tls));
         let tls = document.section("tls", tls::read).filter(|_| has_tls);
+        let telemetry = document.section("telemetry", telemetry::read);
         let policy = policy::read(&mut document);
         let has_admission = document.has("admission");
         let admission = document.section("admission", admission::read);
@@ -120,6 +123,7 @@ impl Config {
             http,
             tls,
             policy: policy.clone().unwrap_or_default(),
+            telemetry: telemetry.clone(),
             admission: admission.clone(),
             identity: identity.clone().resolve("gateway"),
             control,
@@ -130,6 +134,7 @@ impl Config {
             fabric,
             control,
             topology: topology.clone(),
+            telemetry,
             ..worker
         });
         Ok(Self {

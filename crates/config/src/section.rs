@@ -27,6 +27,7 @@ pub(crate) const SECTIONS: &[&str] = &[
     "topology",
     "identity",
     "control",
+    "telemetry",
     "log",
 ];
 

@@ -13,7 +13,7 @@ use tandem_topology::{DeviceMap, DeviceName};
 use toml::de::DeValue;
 
 use crate::section::{PATH, SOCKET, Section, socket, text};
-use crate::{ControlConfig, FabricConfig, IdentityConfig};
+use crate::{ControlConfig, FabricConfig, IdentityConfig, TelemetryConfig};
 
 /// A worker, with all that it needs of the other tables.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,6 +80,8 @@ pub struct WorkerConfig {
     pub identity: IdentityConfig,
     /// `[control]`: its connections to gateways and other workers.
     pub control: ControlConfig,
+    /// `[telemetry]`: what it tells of requests, and to whom.
+    pub telemetry: TelemetryConfig,
 }
 
 /// The size of a worker's KV cache.
@@ -179,10 +181,7 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
     let devices = section.read(
         "devices",
         "a list of PCI addresses or NUMA nodes, such as [\"0000:17:00.0\"] or [\"node0\"]",
-        |value| {
-            let name = |v: &toml::Spanned<DeValue<'_>>| v.get_ref().as_str()?.parse().ok();
-            value.as_array()?.iter().map(name).collect()
-        },
+        device_names,
     );
     let engine_socket = section.read("engine_socket", PATH, |value| {
         text(value).map(PathBuf::from)
@@ -222,7 +221,13 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
         fabric: FabricConfig::default(),
         identity: IdentityConfig::default(),
         control: ControlConfig::default(),
+        telemetry: TelemetryConfig::default(),
     })
+}
+
+fn device_names(value: &DeValue<'_>) -> Option<Vec<DeviceName>> {
+    let name = |v: &toml::Spanned<DeValue<'_>>| v.get_ref().as_str()?.parse().ok();
+    value.as_array()?.iter().map(name).collect()
 }
 
 fn read_kv(section: &mut Section<'_, '_>) -> KvBudget {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::{Request, Response, StatusCode};
 use serde_json::json;
 use tandem_core::admission::AdmissionSettings;
+use tandem_telemetry::Spans;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -81,8 +82,9 @@ fn connect(bytes: &[u8]) -> Vec<u8> {
     runtime.block_on(async {
         let (ours, theirs) = duplex(512);
         let (mut reader, mut writer) = tokio::io::split(theirs);
-        let metrics =
-            METRICS.get_or_init(|| Metrics::new(&AdmissionSettings::one_class(1)).unwrap());
+        let metrics = METRICS.get_or_init(|| {
+            Metrics::new(&AdmissionSettings::one_class(1), true, Spans::default()).unwrap()
+        });
         let (_stop, stopping) = watch::channel(false);
         let service = bounds().layer(service_fn(answer));
         let serving = serve(ours, Agreed::Nothing, service, LIMITS, metrics, stopping);

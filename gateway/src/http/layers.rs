@@ -19,6 +19,7 @@ use super::reply_headers::ReplyHeadersLayer;
 use super::request_id::RequestIdLayer;
 use super::room::BodyRoom;
 use super::routes::Routes;
+use super::trace_context::TraceLayer;
 use crate::app::App;
 use crate::auth::AuthLayer;
 
@@ -51,6 +52,9 @@ where
 pub(crate) fn answers(app: Arc<App>, config: &HttpConfig, http3: Option<u16>) -> impl Answers {
     ServiceBuilder::new()
         .layer(RequestIdLayer)
+        .layer(TraceLayer {
+            spans: app.metrics.spans.clone(),
+        })
         .layer(ObserveLayer {
             metrics: Arc::clone(&app.metrics),
         })

@@ -11,6 +11,7 @@ use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use tandem_core::admission::AdmissionSettings;
+use tandem_telemetry::Spans;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -90,7 +91,8 @@ async fn open(events: usize, read: usize) -> (JoinSet<()>, Vec<DuplexStream>) {
     let service = service_fn(move |request| stream(request, events));
     let service = RequestIdLayer.layer(ReplyHeadersLayer::new(None).layer(bounds().layer(service)));
     let (_stop, stopping) = watch::channel(false);
-    let metrics = Arc::new(Metrics::new(&AdmissionSettings::one_class(1)).unwrap());
+    let metrics =
+        Arc::new(Metrics::new(&AdmissionSettings::one_class(1), true, Spans::default()).unwrap());
     let (mut servers, mut clients) = (JoinSet::new(), Vec::new());
     for _ in 0..STREAMS {
         let (ours, mut theirs) = duplex(64);

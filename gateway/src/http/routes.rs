@@ -10,6 +10,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use tandem_telemetry::TraceContext;
 use tokio::time::{Instant, timeout_at};
 use tower::Service;
 
@@ -24,6 +25,7 @@ use crate::api::{anthropic, vllm};
 use crate::app::App;
 use crate::caller::{Caller, Standing};
 use crate::generate::{self, Reply};
+use crate::journal::Origin;
 use crate::status;
 
 /// Answers requests.
@@ -115,16 +117,13 @@ async fn generate(
     request: Request<RequestBody>,
 ) -> Result<Response<Body>, ApiError> {
     let deadline = Instant::now() + app.request_timeout();
-    let name = request
-        .extensions()
-        .get::<RequestName>()
-        .map(RequestName::text);
+    let origin = origin(app, &request);
     let caller = caller(&request)?;
     let settings = app.door.admission();
     let standing = Standing::of(request.headers(), request.extensions(), settings)?;
     let limit = app.max_body_bytes();
     let body = super::body::read(request, limit, deadline);
-    let who = (name.unwrap_or_default(), caller);
+    let who = (origin, caller);
     match generate::answer(app, endpoint, who, standing, body, deadline).await? {
         Reply::Whole(value) => Ok(reply::json(StatusCode::OK, &value)),
         Reply::Stream(events) => {
@@ -135,6 +134,16 @@ async fn generate(
             headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
             Ok(response)
         }
+    }
+}
+
+/// Its layers gave the request a name and a place in a trace.
+fn origin<A>(app: &App, request: &Request<A>) -> Origin {
+    let extensions = request.extensions();
+    let begin = || TraceContext::begin(None, None, app.metrics.spans.sampler());
+    Origin {
+        name: extensions.get().map(RequestName::text).unwrap_or_default(),
+        trace: extensions.get().cloned().unwrap_or_else(begin),
     }
 }
 

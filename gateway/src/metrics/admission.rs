@@ -7,7 +7,8 @@ use tandem_core::admission::{AdmissionSettings, BreakerState, ClassId};
 use tandem_core::front_door::{Blame, Rejection};
 use tandem_core::pairing::Stage;
 
-use super::{METADATA, QUEUE};
+use super::METADATA;
+use super::requests::QUEUE;
 use crate::door::View;
 use crate::roster::Roster;
 
@@ -21,6 +22,7 @@ const BREAKER: &str = "tandem_breaker_state";
 const BLAMES: [Blame; 3] = [Blame::Prefill, Blame::Decode, Blame::Fabric];
 
 struct Class {
+    name: String,
     depth: Gauge,
     waited: Histogram,
     /// In the order of [`Rejection::NAMES`].
@@ -76,6 +78,7 @@ impl AdmissionMetrics {
             let class = ("class", class.name.as_str());
             let rejection = |reason| counter(REJECTIONS, &[class, ("reason", reason)]);
             Class {
+                name: class.1.to_owned(),
                 depth: recorder.register_gauge(&labelled(DEPTH, &[class]), &METADATA),
                 waited: recorder.register_histogram(&labelled(QUEUE, &[class]), &METADATA),
                 rejections: Rejection::NAMES.into_iter().map(rejection).collect(),
@@ -91,6 +94,12 @@ impl AdmissionMetrics {
             retries: by_blame(RETRIES),
             migrations: by_blame(MIGRATIONS),
         }
+    }
+
+    /// What a class is called.
+    pub(crate) fn name(&self, class: ClassId) -> Option<&str> {
+        let class = self.classes.get(usize::from(class.0));
+        class.map(|class| class.name.as_str())
     }
 
     /// A request had its first lease after it had waited so long.

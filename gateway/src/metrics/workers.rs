@@ -21,6 +21,7 @@ const EXPOSED: &str = "tandem_worker_transfer_exposed_seconds_total";
 const PROMPT: &str = "tandem_worker_prompt_tokens_total";
 const CACHED: &str = "tandem_worker_cached_tokens_total";
 const GENERATED: &str = "tandem_worker_generated_tokens_total";
+const UNTOLD: &str = "tandem_worker_telemetry_dropped_total";
 const DRAFTED: &str = "tandem_worker_draft_tokens_total";
 
 const GAUGES: [(&str, &str); 3] = [
@@ -28,7 +29,7 @@ const GAUGES: [(&str, &str); 3] = [
     (UP, "Whether the worker is in the pool."),
     (REQUESTS, "Requests in flight on the worker."),
 ];
-const COUNTERS: [(&str, &str); 9] = [
+const COUNTERS: [(&str, &str); 10] = [
     (
         TRANSFERS,
         "Transfers of the worker's prompts, by how they ended.",
@@ -52,6 +53,10 @@ const COUNTERS: [(&str, &str); 9] = [
     (
         DRAFTED,
         "Tokens that the model's draft head proposed, by whether the model chose them too.",
+    ),
+    (
+        UNTOLD,
+        "Spans of the worker that never reached the collector.",
     ),
 ];
 
@@ -146,6 +151,7 @@ fn record(recorder: &PrometheusRecorder, seat: &Seat) {
     counter(PROMPT, None, figures.prompt_tokens);
     counter(CACHED, None, figures.cached_tokens);
     counter(GENERATED, None, figures.generated_tokens);
+    counter(UNTOLD, None, figures.telemetry_dropped);
     let rejected = figures
         .proposed_tokens
         .saturating_sub(figures.accepted_tokens);

@@ -39,10 +39,15 @@ pub(super) struct Order {
     pub(super) ticket: Ticket,
 }
 
-/// A pair whose decode worker has granted the lease.
+/// A pair that was asked.
+pub(super) struct Tried {
+    pub(super) pair: Pair,
+    pub(super) asked: Instant,
+}
+
+/// What the decode worker that granted the lease says.
 pub(super) struct Found {
     pub(super) stream: WorkerStream,
-    pub(super) pair: Pair,
 }
 
 /// A failure after which another pair may do better.
@@ -64,7 +69,7 @@ impl Order {
     pub(super) async fn first(
         &self,
         submitted: impl Future<Output = Result<Answer, Closed>>,
-        tried: &mut Option<Pair>,
+        tried: &mut Option<Tried>,
     ) -> Result<Found, ApiError> {
         let answer = self.wait(submitted).await?;
         self.seek(answer, None, tried).await
@@ -74,7 +79,7 @@ impl Order {
     pub(super) async fn again(
         &self,
         setback: Setback,
-        tried: &mut Option<Pair>,
+        tried: &mut Option<Tried>,
     ) -> Result<Found, ApiError> {
         let answer = self.set_back(&setback).await?;
         self.seek(answer, Some(setback.error), tried).await
@@ -85,7 +90,7 @@ impl Order {
         &self,
         mut answer: Answer,
         mut setback: Option<ApiError>,
-        tried: &mut Option<Pair>,
+        tried: &mut Option<Tried>,
     ) -> Result<Found, ApiError> {
         let mut pause = ELSEWHERE_PAUSE;
         let mut last = None;
@@ -97,7 +102,10 @@ impl Order {
                     return Err(setback.unwrap_or_else(own));
                 }
             };
-            *tried = Some(pair.clone());
+            *tried = Some(Tried {
+                pair: pair.clone(),
+                asked: Instant::now(),
+            });
             self.way.asked(&pair);
             let asked = self.reserve(&pair);
             match timeout_at(self.deadline, asked).await {
@@ -105,7 +113,7 @@ impl Order {
                 Ok(Ok((stream, pages))) => {
                     self.way.reserved(pages);
                     self.ticket.reserved().await;
-                    return Ok(Found { stream, pair });
+                    return Ok(Found { stream });
                 }
                 Ok(Err(NotReserved::Failed(failure))) => {
                     let next = Setback::of(&failure)?;
@@ -243,6 +251,8 @@ pub(super) fn generate(
         prefill: None,
         time_left_ms: 0,
         cache_salt: Bytes::new(),
+        trace: String::new(),
+        trace_state: String::new(),
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tandem_config::{
     AdmissionSettings, AuthConfig, Config, ControlConfig, GatewayConfig, HttpConfig,
-    IdentityConfig, LogConfig, PolicySettings,
+    IdentityConfig, LogConfig, PolicySettings, TelemetryConfig,
 };
 use tandem_gateway::{Origin, StartError, Started};
 use tandem_wire::identity::{Authority, PeerRole};
@@ -79,6 +79,7 @@ pub(crate) fn config(pki: &TempDir, workers: Vec<SocketAddr>) -> GatewayConfig {
             name: "gateway".into(),
         },
         control: ControlConfig::default(),
+        telemetry: TelemetryConfig::default(),
     }
 }
 

@@ -35,6 +35,8 @@ pub(super) struct Order {
     pub(super) armed: Arc<[Armed]>,
     pub(super) inboxes: Arc<[Inbox]>,
     pub(super) deadline: Instant,
+    /// W3C's two texts; empty where its trace is not recorded.
+    pub(super) trace: (String, String),
 }
 
 /// Runs a dispatch to its end and says how it ended. What goes wrong before the order is on its way
@@ -111,6 +113,11 @@ async fn follow(
                 Some(Kind::Refused(why)) => WriterEnd::Refused(failure::read_refusal(why)),
                 Some(Kind::Done(done)) => {
                     tracing::debug!(%request, ?done, "pushed");
+                    let times = proto::PromptTimes {
+                        compute_us: done.compute_us,
+                        exposed_us: done.exposed_us,
+                    };
+                    let _ = task.send(Happened::Pushed(request, times)).await;
                     WriterEnd::Done
                 }
                 Some(Kind::Drained(_)) => WriterEnd::Drained,
@@ -157,6 +164,8 @@ fn message(facts: &Facts, order: Order) -> proto::Dispatch {
         time_left_ms: left.as_millis() as u64,
         held_tokens: order.held_tokens,
         cache_salt: order.salt.to_vec().into(),
+        trace: order.trace.0,
+        trace_state: order.trace.1,
     }
 }
 

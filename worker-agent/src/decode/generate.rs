@@ -9,11 +9,13 @@ use tandem_core::layout::WorkerLayout;
 use tandem_core::{Incarnation, RequestId, WorkerId};
 use tandem_engine::{Sampling, StopConditions};
 use tandem_engine_link::{read_sampling, read_stop};
+use tandem_telemetry::TraceContext;
 use tandem_wire::convert::{Nonsense, nonsense, request_id};
 use tandem_wire::proto::generate_reply::Kind;
 use tandem_wire::{Channel, proto};
 use tokio::sync::mpsc;
 
+use super::traced::Traced;
 use super::{Handle, Happened, reply};
 use crate::failure;
 use crate::start::Facts;
@@ -32,6 +34,8 @@ pub(crate) struct Asked {
     pub(super) salt: Arc<[u8]>,
     pub(super) deadline: Instant,
     pub(super) replies: mpsc::Sender<proto::GenerateReply>,
+    /// Where its trace is recorded.
+    pub(super) traced: Option<Box<Traced>>,
 }
 
 /// Who computes the prompt.
@@ -166,6 +170,8 @@ fn read(
     let room = (stop.max_tokens - g.generated) as usize + OTHER_REPLIES;
     let (replies, answers) = mpsc::channel(room);
     let left = Duration::from_millis(g.time_left_ms).min(LONGEST);
+    let context = TraceContext::accept(&g.trace, &g.trace_state, facts.spans.sampler());
+    let traced = |context| Traced::new(facts.spans.clone(), context, Instant::now());
     let asked = Asked {
         lease: facts.new_lease(),
         request,
@@ -177,6 +183,7 @@ fn read(
         salt: g.cache_salt.as_ref().into(),
         deadline: Instant::now() + left,
         replies,
+        traced: context.map(|context| Box::new(traced(context))),
     };
     Ok((asked, answers))
 }

@@ -21,7 +21,7 @@ impl DecodeTask {
     fn one(&mut self, output: Output) {
         match output {
             Output::Refuse { request, why } => {
-                if let Some(held) = self.held.remove(&request) {
+                if let Some(mut held) = self.held.remove(&request) {
                     held.refused(&why);
                 }
             }
@@ -103,7 +103,7 @@ impl DecodeTask {
             }
             Output::Fence { peer } => self.fence(peer),
             Output::Fail { request, why } => {
-                if let Some(held) = self.held.get(&request) {
+                if let Some(held) = self.held.get_mut(&request) {
                     tracing::debug!(%request, %why, "request failed");
                     held.failed(&why);
                     let in_transfer = held.dispatched.is_some() && !held.has_started();
@@ -173,7 +173,7 @@ impl DecodeTask {
         let Some(prefill) = held.prefill.clone() else {
             return;
         };
-        held.dispatched = Some(Instant::now());
+        let trace = held.dispatched(Instant::now());
         let order = dispatch::Order {
             lease: request,
             request: held.request,
@@ -185,6 +185,7 @@ impl DecodeTask {
             armed: Arc::clone(armed),
             inboxes,
             deadline: held.deadline,
+            trace,
         };
         let (facts, peers) = (Arc::clone(&self.facts), Arc::clone(&self.peers));
         let (handle, cancel) = (self.handle.clone(), held.cancel.subscribe());

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::generate::{Asked, Prefill};
 use super::reply;
+use super::traced::Traced;
 use crate::failure;
 use crate::start::Facts;
 
@@ -37,6 +38,10 @@ pub(super) struct Held {
     pub(super) dispatched: Option<Instant>,
     started: bool,
     last_token: Option<Instant>,
+    /// As the prefill worker told them.
+    prompt_times: Option<proto::PromptTimes>,
+    /// Until it is over.
+    traced: Option<Box<Traced>>,
 }
 
 impl Held {
@@ -57,6 +62,8 @@ impl Held {
             dispatched: None,
             started: false,
             last_token: None,
+            prompt_times: None,
+            traced: asked.traced,
         }
     }
 
@@ -73,11 +80,15 @@ impl Held {
         self.started
     }
 
-    pub(super) fn refused(&self, why: &Refusal) {
+    pub(super) fn refused(&mut self, why: &Refusal) {
+        self.over(Some("refused"));
         self.say(Kind::Refused(failure::refusal(why)));
     }
 
-    pub(super) fn reserved(&self, pages: u32, held: u32) {
+    pub(super) fn reserved(&mut self, pages: u32, held: u32) {
+        if let Some(traced) = &mut self.traced {
+            traced.reserved();
+        }
         let held_tokens = held;
         self.say(Kind::Reserved(proto::Reserved { pages, held_tokens }));
     }
@@ -89,8 +100,31 @@ impl Held {
         facts.blocks(&self.salt, &all[..all.len() - 1])
     }
 
+    /// The dispatch is on its way: how its trace goes on there.
+    pub(super) fn dispatched(&mut self, now: Instant) -> (String, String) {
+        self.dispatched = Some(now);
+        self.traced
+            .as_mut()
+            .map_or_else(Default::default, |traced| {
+                traced.dispatched(now);
+                traced.told()
+            })
+    }
+
+    /// The prefill worker has pushed everything.
+    pub(super) fn pushed(&mut self, times: proto::PromptTimes) {
+        // It knows of no computation where its last layer was not seen before its last write ended.
+        self.prompt_times = Some(times).filter(|times| times.compute_us > 0);
+        if let Some(traced) = &mut self.traced {
+            traced.pushed();
+        }
+    }
+
     pub(super) fn started(&mut self) {
         self.started = true;
+        if let Some(traced) = &mut self.traced {
+            traced.started();
+        }
         let transfer = self
             .dispatched
             .map_or(0, |at| at.elapsed().as_micros() as u64);
@@ -123,7 +157,13 @@ impl Held {
         }));
     }
 
-    pub(super) fn finished(&self, text: String, reason: FinishReason, stop_text: Option<String>) {
+    pub(super) fn finished(
+        &mut self,
+        text: String,
+        reason: FinishReason,
+        stop_text: Option<String>,
+    ) {
+        self.over(None);
         let reason = match reason {
             FinishReason::Stop => proto::FinishReason::Stop,
             FinishReason::Length => proto::FinishReason::Length,
@@ -133,11 +173,21 @@ impl Held {
             reason: reason.into(),
             cached_tokens: self.cached,
             stop_text: stop_text.unwrap_or_default(),
+            prompt_times: self.prompt_times,
         }));
     }
 
-    pub(super) fn failed(&self, why: &Failure) {
-        self.say(Kind::Failed(failure::failure(why)));
+    pub(super) fn failed(&mut self, why: &Failure) {
+        let failure = failure::failure(why);
+        self.over(Some(&failure.code));
+        self.say(Kind::Failed(failure));
+    }
+
+    /// Nothing more is said of it.
+    fn over(&mut self, error: Option<&str>) {
+        if let Some(traced) = self.traced.take() {
+            traced.ended(self.answer.len(), error);
+        }
     }
 
     /// Never waits: the queue has room for all that a request can say. A gateway that has gone

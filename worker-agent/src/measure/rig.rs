@@ -221,7 +221,10 @@ impl Rig {
             flows: push_flows,
         };
         let behind = || MeasureError::Layer("the watcher is behind".into());
-        self.watcher.orders.start(push).map_err(|()| behind())?;
+        self.watcher
+            .orders
+            .start(push, false)
+            .map_err(|()| behind())?;
         self.watcher.orders.step_planned(StepPlan {
             first_layer: self.progress.layers(),
             items: vec![StepItem {

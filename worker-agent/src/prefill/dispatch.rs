@@ -14,6 +14,7 @@ use tandem_core::plan::{grain, travelling};
 use tandem_core::prefill::Input;
 use tandem_core::{Incarnation, PageIndex, WorkerId};
 use tandem_fabric::{MAX_NICS, RegionKey, RemoteRegion};
+use tandem_telemetry::TraceContext;
 use tandem_wire::convert::{Nonsense, nonsense, request_id};
 use tandem_wire::proto::dispatch_reply::Kind;
 use tandem_wire::{Channel, Connection, proto};
@@ -38,6 +39,8 @@ pub(crate) struct Asked {
     pub(super) peer: Peer,
     pub(super) deadline: Instant,
     pub(super) replies: mpsc::Sender<proto::DispatchReply>,
+    /// Where its trace is recorded.
+    pub(super) trace: Option<TraceContext>,
 }
 
 /// What one shard of ours sends to one of theirs.
@@ -204,6 +207,11 @@ fn read(
         .collect();
     let grain = grain(ours.geometry().page_tokens, theirs.geometry().page_tokens);
     Ok(Asked {
+        trace: facts
+            .spans
+            .is_on()
+            .then(|| TraceContext::accept(&d.trace, &d.trace_state, facts.spans.sampler()))
+            .flatten(),
         travelling: travelling(held, prefilled as u32, grain),
         blocks: facts.blocks(&d.cache_salt, &d.tokens[..prefilled]),
         tokens: d.tokens.into(),

@@ -1,6 +1,7 @@
 //! Carrying out what the prefill agent decides.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use tandem_core::prefill::{Input, Output, TransferEnd};
 use tandem_core::push::{Push, PushFlow};
@@ -12,6 +13,7 @@ use tandem_wire::proto::dispatch_reply::Kind;
 
 use super::dispatch::AskedFlow;
 use super::outboxes::{self, Slot, To};
+use super::traced::Ended;
 use super::{Happened, Held, PrefillTask, Way};
 use crate::fabrics::Fabrics;
 use crate::failure;
@@ -28,6 +30,7 @@ impl PrefillTask {
             Output::Accept { transfer } => self.say(transfer, Kind::Accepted(proto::Accepted {})),
             Output::Refuse { transfer, why } => {
                 self.say(transfer, Kind::Refused(failure::refusal(&why)));
+                self.trace_ended(transfer, Err("refused"));
                 self.held.remove(&transfer);
             }
             Output::Open {
@@ -69,16 +72,7 @@ impl PrefillTask {
                     self.unstopped.push(transfer);
                 }
             }
-            Output::StopWrites { transfer, flow } => {
-                let ways = self.held.get(&transfer).map(|h| h.flows.as_slice());
-                let way = ways.unwrap_or_default().iter().find(|w| w.flow == flow);
-                let Some(way) = way else { return };
-                let fabric = self.fabrics.shard(way.to.source).clone();
-                self.helpers.spawn(async move {
-                    // A fabric that has ended closes its events, which ends the worker.
-                    let _ = fabric.stop(flow).await;
-                });
-            }
+            Output::StopWrites { transfer, flow } => self.stop_writes(transfer, flow),
             Output::Close { transfer } => self.close_ways(transfer),
             Output::End { transfer, how } => self.end(transfer, how),
             Output::Fence { transfer } => self.fence(transfer),
@@ -95,6 +89,17 @@ impl PrefillTask {
                 }
             }
         }
+    }
+
+    fn stop_writes(&mut self, transfer: TransferId, flow: FlowId) {
+        let ways = self.held.get(&transfer).map(|h| h.flows.as_slice());
+        let way = ways.unwrap_or_default().iter().find(|w| w.flow == flow);
+        let Some(way) = way else { return };
+        let fabric = self.fabrics.shard(way.to.source).clone();
+        self.helpers.spawn(async move {
+            // A fabric that has ended closes its events, which ends the worker.
+            let _ = fabric.stop(flow).await;
+        });
     }
 
     /// Closes the outboxes of a transfer's flows.
@@ -143,10 +148,11 @@ impl PrefillTask {
             opening.push((flow, self.outboxes.slot(&to), to, region));
         }
         let (fabrics, orders) = (self.fabrics.clone(), self.orders.clone());
+        let timed = self.traced.contains_key(&transfer);
         let handle = self.handle.clone();
         self.helpers.spawn(async move {
             let opened = match open_all(&fabrics, &opening).await {
-                Ok(()) if orders.start(push).is_ok() => Ok(()),
+                Ok(()) if orders.start(push, timed).is_ok() => Ok(()),
                 Ok(()) => Err("the watcher is behind".to_owned()),
                 Err(reason) => Err(reason),
             };
@@ -207,7 +213,28 @@ impl PrefillTask {
         if !matches!(kind, Kind::Done(_)) {
             self.figures.transfers_failed += 1;
         }
+        self.trace_ended(
+            transfer,
+            match &kind {
+                Kind::Done(done) => Ok(*done),
+                Kind::Drained(_) => Err("cancelled"),
+                _ => Err("prefill_failed"),
+            },
+        );
         self.say(transfer, kind);
+    }
+
+    fn trace_ended(&mut self, transfer: TransferId, result: Result<proto::Done, &'static str>) {
+        let Some(traced) = self.traced.get_mut(&transfer) else {
+            return;
+        };
+        let held = self.held.get(&transfer);
+        traced.ended(Ended {
+            at: Instant::now(),
+            last_completion: held.and_then(|held| held.ended.last_completion),
+            result,
+        });
+        self.tell(transfer);
     }
 
     /// Waits until a lost decode worker can read the source pages no more.

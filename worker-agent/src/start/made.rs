@@ -7,6 +7,7 @@ use tandem_core::geometry::{KvDtype, KvGeometry, KvKind, KvOrder};
 use tandem_core::layout::WorkerLayout;
 use tandem_core::{Incarnation, WorkerId, WorkerRole};
 use tandem_engine::EngineDescription;
+use tandem_telemetry::Spans;
 
 use super::Facts;
 use crate::decode::constraint::Constraints;
@@ -45,6 +46,7 @@ pub(crate) fn facts(role: WorkerRole, ranks: u16, page_tokens: u16) -> Facts {
         labels: std::collections::BTreeMap::new(),
         leases: AtomicU64::new(0),
         constraints: Constraints::new(None),
+        spans: Spans::default(),
     }
 }
 

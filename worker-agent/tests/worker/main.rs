@@ -21,3 +21,4 @@ mod pattern;
 mod prefixes;
 mod queues;
 mod shardings;
+mod traces;

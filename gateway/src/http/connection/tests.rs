@@ -8,6 +8,7 @@ use http::StatusCode;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use tandem_core::admission::AdmissionSettings;
+use tandem_telemetry::Spans;
 use tandem_wire::task::{Task, spawn};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::Notify;
@@ -64,7 +65,8 @@ fn connect(gate: &Arc<Notify>) -> (DuplexStream, Task<()>, watch::Sender<bool>) 
     let (ours, theirs) = duplex(4096);
     let (stop, stopping) = watch::channel(false);
     let server = spawn("server", async move {
-        let metrics = Metrics::new(&AdmissionSettings::one_class(1)).unwrap();
+        let metrics =
+            Metrics::new(&AdmissionSettings::one_class(1), true, Spans::default()).unwrap();
         let service = service_fn(move |request| answer(request, Arc::clone(&gate)));
         super::serve(ours, Agreed::Nothing, service, LIMITS, &metrics, stopping).await;
     });

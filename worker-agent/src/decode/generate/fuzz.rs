@@ -48,6 +48,8 @@ fn wish(tokens: u32) -> proto::Generate {
         }),
         time_left_ms: 1000,
         cache_salt: b"salt".to_vec().into(),
+        trace: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into(),
+        trace_state: "a=1".into(),
     }
 }
 

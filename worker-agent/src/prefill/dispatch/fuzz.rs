@@ -37,6 +37,8 @@ fn order(tokens: u32) -> proto::Dispatch {
         source_page_tokens: 16,
         held_tokens: 0,
         cache_salt: Vec::new().into(),
+        trace: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".into(),
+        trace_state: "a=1".into(),
     }
 }
 
