@@ -1,7 +1,7 @@
 //! What a pairing costs: the whole of `Policy::pair`, by rule.
 //!
-//! `cargo run --release -p tandem-policies --example pairing_bench [WORKERS [BLOCKS [PAIRINGS]]]`;
-//! default: 1000 workers, an index of 1000000 blocks, 20000 pairings a rule. Half of the workers
+//! `cargo run --release -p tandem-policies --example pairing_bench [WORKERS [BLOCKS [PAIRINGS [POLICY]]]]`;
+//! default: 1000 workers, an index of 1000000 blocks, 20000 pairings a policy, all policies. Half of the workers
 //! prefill, half decode. Each pairing is of another prompt and counts as its pair's load; nothing is
 //! left out of the measured time but that and the prompt's names, which the gateway makes once.
 //!
@@ -34,12 +34,13 @@ const SHARED: u32 = 3;
 const SYSTEM: u32 = 32;
 
 fn main() {
-    let mut arguments = std::env::args()
-        .skip(1)
-        .map(|a| a.parse().expect("a number"));
-    let workers = arguments.next().unwrap_or(1000);
-    let blocks = arguments.next().unwrap_or(1_000_000);
-    let pairings = arguments.next().unwrap_or(20_000);
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |at: usize, default| {
+        arguments
+            .get(at)
+            .map_or(default, |a| a.parse().expect("a number"))
+    };
+    let (workers, blocks, pairings) = (number(0, 1000), number(1, 1_000_000), number(2, 20_000));
     let started = Clock::now();
     let (fleet, conversations) = fleet(workers, blocks);
     let index = fleet.index().expect("an index");
@@ -53,7 +54,11 @@ fn main() {
         "{:<26} {:>9} {:>9} {:>9} {:>9}",
         "policy", "p50 us", "p99 us", "p99.9 us", "mean us"
     );
+    let wanted = |name: &str| arguments.get(3).is_none_or(|only| only == name);
     for (name, settings) in policies() {
+        if !wanted(&name) {
+            continue;
+        }
         report(&name, measure(&fleet, &settings, conversations, pairings));
     }
 }

@@ -109,18 +109,23 @@ impl Look<'_> {
         }
     }
 
-    /// From 0 (nothing in common) to 1 (the nearest level is the same).
-    pub(crate) fn nearness(&self, worker: &Figures) -> f32 {
-        nearness(&self.near, worker)
+    /// Levels that the decode worker has a label at.
+    pub(crate) fn levels(&self) -> &[LabelId] {
+        known(&self.near)
     }
 }
 
+/// Those that have a label: the first ones.
+pub(crate) fn known(levels: &Levels) -> &[LabelId] {
+    let count = levels.iter().position(|label| *label == LabelId::NONE);
+    &levels[..count.unwrap_or(LABELS)]
+}
+
 /// From 0 (nothing in common) to 1 (the nearest level is the same).
-pub(crate) fn nearness(near: &Levels, worker: &Figures) -> f32 {
-    let levels = near.iter().take_while(|label| **label != LabelId::NONE);
-    let count = levels.clone().count();
-    let common = levels.clone().position(|label| worker.has(*label));
-    common.map_or(0.0, |at| 1.0 - at as f32 / count as f32)
+#[inline]
+pub(crate) fn nearness(levels: &[LabelId], worker: &Figures) -> f32 {
+    let common = levels.iter().position(|label| worker.has(*label));
+    common.map_or(0.0, |at| 1.0 - at as f32 / levels.len() as f32)
 }
 
 /// Microseconds of a decode step with so many sequences; 0 where nobody measured.

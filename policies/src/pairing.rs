@@ -11,7 +11,7 @@ use tandem_core::pairing::{
 use tandem_core::prefix_index::Hits;
 use tandem_core::{Instant, WorkerId};
 
-use crate::look::{Levels, Look, Times, does_both, nearness, step_us};
+use crate::look::{Levels, Look, Times, does_both, known, nearness, step_us};
 use crate::random::Random;
 use crate::rules::promised;
 use crate::settings::{PolicySettings, Reject, Rule, Scorer, WhenNoPrefill};
@@ -58,6 +58,12 @@ impl Pairing {
         stage(&settings.prefill)
             || stage(&settings.decode)
             || settings.local_prefill.max_uncached_tokens > 0
+    }
+
+    fn wants_levels(&self) -> bool {
+        let prefill = &self.settings.prefill;
+        let by_topology = |(scorer, _): &(Scorer, f32)| *scorer == Scorer::Topology;
+        prefill.choose == Rule::Scored && prefill.weights.iter().any(by_topology)
     }
 
     /// What is known of how long prompts take, where a rule asks.
@@ -125,7 +131,7 @@ impl Pairing {
             let worker = fleet.at(Slot::at(decode.at));
             let levels = worker.map_or_else(Levels::default, |w| self.levels(fleet, w));
             for prefill in prefills {
-                let near = nearness(&levels, &fleet.figures()[usize::from(prefill.at)]);
+                let near = nearness(known(&levels), &fleet.figures()[usize::from(prefill.at)]);
                 let worth = decode.share + prefill.share + self.settings.pair.topology * near;
                 equals = if worth > best.0 {
                     1
@@ -299,7 +305,8 @@ impl Pairing {
         let mut prefill = None;
         why.local = self.local(&look, &look.figures[usize::from(decode)]);
         if why.local.is_none() {
-            let near = fleet.at(Slot::at(decode)).map(|w| self.levels(fleet, w));
+            let worker = fleet.at(Slot::at(decode)).filter(|_| self.wants_levels());
+            let near = worker.map(|w| self.levels(fleet, w));
             let look = Look {
                 stage: Stage::Prefill,
                 near: near.unwrap_or_default(),

@@ -21,17 +21,28 @@ pub(crate) fn pick(picker: Picker, scores: &[f32], random: &mut Random) -> usize
 
 /// The highest score; equals by chance, so that gateways that see the same do not do the same.
 fn highest(scores: &[f32], random: &mut Random) -> usize {
-    let (mut best, mut at, mut equals) = (f32::NEG_INFINITY, 0, 0);
-    for (index, score) in scores.iter().enumerate() {
-        if *score < best {
-            continue;
-        }
-        equals = if *score > best { 1 } else { equals + 1 };
-        if equals == 1 || random.below(equals) == 0 {
-            (best, at) = (*score, index);
+    let best = most(scores);
+    let equals = scores.iter().filter(|score| **score == best).count();
+    let which = if equals > 1 { random.below(equals) } else { 0 };
+    let mut those = scores
+        .iter()
+        .enumerate()
+        .filter(|(_, score)| **score == best);
+    those.nth(which).map_or(0, |(at, _)| at)
+}
+
+/// The highest of some numbers; of none, minus infinity. Eight at a time.
+pub(crate) fn most(numbers: &[f32]) -> f32 {
+    let higher = |a: f32, b: f32| if b > a { b } else { a };
+    let mut best = [f32::NEG_INFINITY; 8];
+    let mut eights = numbers.chunks_exact(8);
+    for eight in &mut eights {
+        for (best, number) in best.iter_mut().zip(eight) {
+            *best = higher(*best, *number);
         }
     }
-    at
+    let rest = eights.remainder().iter().copied();
+    best.into_iter().chain(rest).fold(f32::NEG_INFINITY, higher)
 }
 
 fn softmax(scores: &[f32], temperature: f32, random: &mut Random) -> usize {
@@ -40,7 +51,9 @@ fn softmax(scores: &[f32], temperature: f32, random: &mut Random) -> usize {
     if scale <= 0.0 {
         return random.below(scores.len());
     }
-    weighted(|i| ((scores[i] - high) / scale).exp(), scores.len(), random)
+    let weights = scores.iter().map(|score| ((score - high) / scale).exp());
+    let weights: Vec<f32> = weights.collect();
+    weighted(|i| weights[i], weights.len(), random)
 }
 
 /// In proportion to `weight`; all alike where all weigh nothing.

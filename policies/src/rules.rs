@@ -6,7 +6,8 @@ use std::cell::RefCell;
 use tandem_core::fleet::Figures;
 use tandem_core::pairing::{Stage, Targets};
 
-use crate::look::{Look, does_both, step_us};
+use crate::look::{Look, does_both, nearness, step_us};
+use crate::pick::most;
 use crate::random::mix;
 use crate::settings::{
     ConsistentHash, Headroom, KvCost, PolicySettings, PrefixAware, Rule, Scorer,
@@ -101,21 +102,30 @@ impl Scoring<'_> {
     }
 
     fn prefix_aware(&mut self, look: &Look<'_>, settings: PrefixAware) {
-        let start = (u32::MAX, 0, 0);
-        let (fewest, most, best) = self.workers(look).fold(start, |(f, m, b), w| {
-            (f.min(w.requests), m.max(w.requests), b.max(look.held(w)))
-        });
-        let unequal = most - fewest > settings.balance_abs_threshold
-            && most as f32 > fewest as f32 * settings.balance_rel_threshold;
-        let share = best as f32 / look.request.prompt_tokens as f32;
+        if look.hits.iter().all(|hits| hits.most() == 0) {
+            return self.least_loaded(look);
+        }
+        let (mut fewest, mut busiest) = (u32::MAX, 0);
+        self.column.resize(self.candidates.len(), 0.0);
+        self.scores.resize(self.candidates.len(), 0.0);
+        let measures = self.column.iter_mut().zip(self.scores.iter_mut());
+        for (at, (held, load)) in self.candidates.iter().zip(measures) {
+            let worker = &look.figures[usize::from(*at)];
+            fewest = fewest.min(worker.requests);
+            busiest = busiest.max(worker.requests);
+            (*held, *load) = (look.held(worker) as f32, look.load(worker));
+        }
+        let unequal = busiest - fewest > settings.balance_abs_threshold
+            && busiest as f32 > fewest as f32 * settings.balance_rel_threshold;
+        let share = most(self.column) / look.request.prompt_tokens as f32;
         if unequal || share <= settings.cache_threshold {
             return self.least_loaded(look);
         }
         // Loads break ties between those that hold the same, and no more.
-        let heaviest = self.most(look, |w| look.load(w)).max(1.0);
-        self.each(look, |w| {
-            look.held(w) as f32 - 0.5 * look.load(w) / heaviest
-        });
+        let heaviest = most(self.scores).max(1.0);
+        for (score, held) in self.scores.iter_mut().zip(&*self.column) {
+            *score = held - 0.5 * *score / heaviest;
+        }
     }
 
     fn kv_cost(&mut self, look: &Look<'_>, settings: KvCost) {
@@ -218,7 +228,10 @@ impl Scoring<'_> {
             }
             Scorer::Pages => self.add_each(look, weight, |w| 1.0 - Look::used_share(w)),
             Scorer::Prefix => self.add_each(look, weight, |w| look.held(w) as f32 / prompt),
-            Scorer::Topology => self.add_each(look, weight, |w| look.nearness(w)),
+            Scorer::Topology => {
+                let levels = look.levels();
+                self.add_each(look, weight, |w| nearness(levels, w));
+            }
             Scorer::Session => {
                 let session = look.request.affinity;
                 let owner = session.and_then(|s| owner(s, look.even, self.workers(look), |_| true));
@@ -236,35 +249,20 @@ impl Scoring<'_> {
     }
 
     fn add_each(&mut self, look: &Look<'_>, weight: f32, score: impl Fn(&Figures) -> f32) {
-        self.measure(look, score);
-        for (sum, score) in self.scores.iter_mut().zip(&*self.column) {
-            *sum += weight * score;
+        for (sum, at) in self.scores.iter_mut().zip(self.candidates) {
+            *sum += weight * score(&look.figures[usize::from(*at)]);
         }
     }
 
     /// 1 for none of it, 0 for the most of any candidate.
     fn add_few(&mut self, look: &Look<'_>, weight: f32, of: impl Fn(&Figures) -> f32) {
         self.measure(look, of);
-        let most = highest_of(self.column);
+        let most = most(self.column);
         let scale = if most > 0.0 { weight / most } else { 0.0 };
         for (sum, much) in self.scores.iter_mut().zip(&*self.column) {
             *sum += weight - much * scale;
         }
     }
-}
-
-/// The highest of some numbers that are not negative: four at a time.
-fn highest_of(numbers: &[f32]) -> f32 {
-    let higher = |a: f32, b: f32| if b > a { b } else { a };
-    let mut best = [0.0; 4];
-    let mut fours = numbers.chunks_exact(4);
-    for four in &mut fours {
-        for (best, number) in best.iter_mut().zip(four) {
-            *best = higher(*best, *number);
-        }
-    }
-    let rest = fours.remainder().iter().copied();
-    best.into_iter().chain(rest).fold(0.0, higher)
 }
 
 /// What the request's class promises, or the policy where it does not say.

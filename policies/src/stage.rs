@@ -7,7 +7,7 @@ use tandem_core::pairing::{
 };
 
 use crate::look::Look;
-use crate::pick::{pick, range, weighted};
+use crate::pick::{most, pick, range, weighted};
 use crate::random::Random;
 use crate::rules::Scoring;
 use crate::settings::{Picker, PolicySettings, Rule, StageSettings};
@@ -83,28 +83,52 @@ impl Chooser {
         let avoid: Vec<Slot> = avoid.filter_map(|(_, worker)| fleet.slot(worker)).collect();
         let rarely = own.choose == Rule::Splitwise || !wanted.is_empty() || !avoid.is_empty();
         let all = fleet.of_stage(look.stage);
-        self.candidates.clear();
         self.out.clear();
         self.filtered = [0; FILTERS];
         self.filtered[Filtered::Role as usize] = (look.figures.len() - all.len()) as u16;
-        let shown = if self.all { usize::MAX } else { OUT };
         let mut room = Room::default();
-        for at in all.iter().copied() {
-            let worker = &look.figures[usize::from(at)];
-            let mut fits = match look.stage {
-                Stage::Prefill => of_prefill(worker),
-                Stage::Decode => of_decode(worker, room.needed(worker, look.request)),
-            };
-            if rarely && fits.is_ok() {
-                fits = bounded(worker, look, own.choose, settings)
-                    .and_then(|()| labelled(worker, wanted))
-                    .and_then(|()| match avoid.contains(&Slot::at(at)) {
-                        true => Err(Filtered::Avoided),
-                        false => Ok(()),
-                    });
+        let rest = |at: u16, worker: &Figures| {
+            if !rarely {
+                return Ok(());
             }
-            match fits {
-                Ok(()) => self.candidates.push(at),
+            bounded(worker, look, own.choose, settings)?;
+            labelled(worker, wanted)?;
+            match avoid.contains(&Slot::at(at)) {
+                true => Err(Filtered::Avoided),
+                false => Ok(()),
+            }
+        };
+        match look.stage {
+            Stage::Prefill => self.keep(all, look, |at, worker| {
+                of_prefill(worker).and_then(|()| rest(at, worker))
+            }),
+            Stage::Decode => self.keep(all, look, |at, worker| {
+                let pages = room.needed(worker, look.request);
+                of_decode(worker, pages).and_then(|()| rest(at, worker))
+            }),
+        }
+        !self.candidates.is_empty()
+    }
+
+    /// A copy of this loop for each stage.
+    #[inline]
+    fn keep(
+        &mut self,
+        all: &[u16],
+        look: &Look<'_>,
+        mut fits: impl FnMut(u16, &Figures) -> Result<(), Filtered>,
+    ) {
+        let shown = if self.all { usize::MAX } else { OUT };
+        // Not pushed one by one: with their number in memory, each would wait for the one before.
+        self.candidates.resize(all.len(), 0);
+        let candidates = self.candidates.as_mut_slice();
+        let mut count = 0;
+        for at in all.iter().copied() {
+            match fits(at, &look.figures[usize::from(at)]) {
+                Ok(()) => {
+                    candidates[count] = at;
+                    count += 1;
+                }
                 Err(why) => {
                     self.filtered[why as usize] += 1;
                     if self.out.len() < shown {
@@ -113,7 +137,7 @@ impl Chooser {
                 }
             }
         }
-        !self.candidates.is_empty()
+        self.candidates.truncate(count);
     }
 
     /// Scores the candidates and picks the `count` best, the picker's choice first.
@@ -301,25 +325,27 @@ const fn picker(own: &StageSettings, settings: &PolicySettings) -> Picker {
     }
 }
 
-/// Indices of the chosen candidate and of the `most` best others, the best first.
-fn chosen_first(scores: &[f32], chosen: Option<usize>, most: usize) -> Vec<usize> {
-    let mut best: Vec<usize> = Vec::new();
-    best.extend(chosen);
-    let first = best.len();
-    let mut least = f32::NEG_INFINITY;
-    for (at, score) in scores.iter().enumerate() {
-        let full = best.len() - first >= most;
-        if full && *score <= least || Some(at) == chosen {
-            continue;
-        }
-        let place = best[first..].partition_point(|other| scores[*other] >= *score);
-        best.insert(first + place, at);
-        best.truncate(most.saturating_add(first));
-        if best.len() - first == most {
-            least = best.last().map_or(least, |last| scores[*last]);
-        }
+/// Indices of the chosen candidate and of the `count` best others, the best first.
+fn chosen_first(scores: &[f32], chosen: Option<usize>, count: usize) -> Vec<usize> {
+    if let (Some(chosen), 1) = (chosen, count) {
+        return [Some(chosen), next_best(scores, chosen)]
+            .into_iter()
+            .flatten()
+            .collect();
     }
-    best
+    let others = (0..scores.len()).filter(|at| Some(*at) != chosen);
+    let mut others: Vec<usize> = others.collect();
+    others.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
+    others.truncate(count);
+    chosen.into_iter().chain(others).collect()
+}
+
+/// The best but this one.
+fn next_best(scores: &[f32], but: usize) -> Option<usize> {
+    let (before, after) = (&scores[..but], &scores[but + 1..]);
+    let best = most(before).max(most(after));
+    let at = |scores: &[f32]| scores.iter().position(|score| *score == best);
+    at(before).or_else(|| Some(but + 1 + at(after)?))
 }
 
 fn show(worker: WorkerId, score: f32, figures: &Figures, look: &Look<'_>) -> Shown {

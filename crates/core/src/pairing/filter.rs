@@ -72,11 +72,8 @@ impl Filtered {
 /// Whether a worker can generate an answer that takes so many pages (`fleet::pages_for`).
 #[inline]
 pub const fn of_decode(worker: &Figures, pages: u32) -> Result<(), Filtered> {
-    if worker.flags & is::DECODE == 0 {
-        return Err(Filtered::Role);
-    }
-    if worker.flags & (is::AWAY | is::FULL) != 0 {
-        return Err(away(worker.flags));
+    if worker.flags & (is::DECODE | is::AWAY | is::FULL) != is::DECODE {
+        return Err(not(is::DECODE, worker.flags));
     }
     if worker.free_pages < pages {
         return Err(Filtered::NoRoom);
@@ -87,17 +84,17 @@ pub const fn of_decode(worker: &Figures, pages: u32) -> Result<(), Filtered> {
 /// Whether a worker can compute this request's prompt for another.
 #[inline]
 pub const fn of_prefill(worker: &Figures) -> Result<(), Filtered> {
-    if worker.flags & is::PREFILL == 0 {
-        return Err(Filtered::Role);
-    }
-    if worker.flags & is::AWAY != 0 {
-        return Err(away(worker.flags));
+    if worker.flags & (is::PREFILL | is::AWAY) != is::PREFILL {
+        return Err(not(is::PREFILL, worker.flags));
     }
     Ok(())
 }
 
-const fn away(flags: u16) -> Filtered {
-    if flags & is::DISABLED != 0 {
+#[cold]
+const fn not(role: u16, flags: u16) -> Filtered {
+    if flags & role == 0 {
+        Filtered::Role
+    } else if flags & is::DISABLED != 0 {
         Filtered::Disabled
     } else if flags & is::DRAINING != 0 {
         Filtered::Draining

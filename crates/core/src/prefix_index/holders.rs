@@ -38,6 +38,21 @@ impl Bits {
         Self(std::array::from_fn(|i| self.0[i] & !other.0[i]))
     }
 
+    /// Writes `value` at each place of `all`, which has one for every place.
+    pub(super) fn fill(&self, all: &mut [u32], value: u32) {
+        for (word, places) in self.0.iter().zip(all.chunks_exact_mut(64)) {
+            if *word == u64::MAX {
+                places.fill(value);
+            } else if *word != 0 {
+                // No branch for each: several at a time.
+                for (bit, place) in places.iter_mut().enumerate() {
+                    let set = word & (1 << bit) != 0;
+                    *place = if set { value } else { *place };
+                }
+            }
+        }
+    }
+
     /// Each place, in ascending order.
     pub(super) fn places(&self) -> impl Iterator<Item = u16> + '_ {
         self.0.iter().enumerate().flat_map(|(at, word)| {

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use crate::{Error, now_ns};
 
 /// Microseconds up to which each has a counter of its own.
-const FINE: usize = 100_000;
+const FINE: usize = 1_000_000;
 
 /// How long something took, in microseconds, many times over.
 pub(crate) struct Times {

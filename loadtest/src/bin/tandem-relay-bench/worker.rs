@@ -61,6 +61,11 @@ impl MadeWorker {
         self.steps.send_modify(|step| *step += 1);
     }
 
+    /// Whoever wants to go on with the answers.
+    pub(crate) fn steps(&self) -> watch::Receiver<u64> {
+        self.steps.subscribe()
+    }
+
     /// Tokens sent so far.
     pub(crate) fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
