@@ -1,6 +1,8 @@
 //! What one pairing looks at, and what can be predicted from it.
 
-use tandem_core::fleet::{Figures, Fleet, LABELS, LabelId, is};
+use std::cell::OnceCell;
+
+use tandem_core::fleet::{Figures, Fleet, LABELS, LabelId, Traits, is};
 use tandem_core::pairing::{RequestFacts, Stage};
 use tandem_core::prefix_index::Hits;
 
@@ -8,6 +10,7 @@ use tandem_core::prefix_index::Hits;
 #[derive(Clone, Copy)]
 pub(crate) struct Look<'a> {
     pub(crate) figures: &'a [Figures],
+    pub(crate) traits: &'a [Traits],
     /// All workers weigh the same.
     pub(crate) even: bool,
     pub(crate) request: &'a RequestFacts,
@@ -15,7 +18,7 @@ pub(crate) struct Look<'a> {
     pub(crate) stage: Stage,
     /// Of the decode worker, the nearest level first; while the prefill worker is chosen.
     pub(crate) near: Levels,
-    pub(crate) times: Times,
+    pub(crate) times: Times<'a>,
     /// Since the request arrived.
     pub(crate) waited_ms: f32,
 }
@@ -24,43 +27,56 @@ pub(crate) struct Look<'a> {
 pub(crate) type Levels = [LabelId; LABELS];
 
 /// How long prompts take.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Times {
+#[derive(Clone, Copy)]
+pub(crate) struct Times<'a> {
     /// Constant, per token to compute, per token held, per square of a token to compute; milliseconds.
     pub(crate) model: Option<[f32; 4]>,
-    /// Of workers that have not measured yet: what the others have, or 0.
-    pub(crate) mean_prefill_ns: f32,
+    fleet: &'a Fleet,
+    /// Of workers that have not measured yet: what the others have, or 0. Seldom asked for.
+    mean: &'a OnceCell<f32>,
 }
 
-impl Times {
+impl<'a> Times<'a> {
     /// With what the workers of a fleet measured.
-    pub(crate) fn measured(model: Option<[f32; 4]>, fleet: &Fleet) -> Self {
-        let stage = match fleet.of_stage(Stage::Prefill) {
+    pub(crate) const fn measured(
+        model: Option<[f32; 4]>,
+        fleet: &'a Fleet,
+        mean: &'a OnceCell<f32>,
+    ) -> Self {
+        Self { model, fleet, mean }
+    }
+
+    /// Nanoseconds a token, of each worker that computes prompts and has measured.
+    fn all(&self) -> impl Iterator<Item = f32> {
+        let stage = match self.fleet.of_stage(Stage::Prefill) {
             [] => Stage::Decode,
             _ => Stage::Prefill,
         };
-        let (mut sum, mut count) = (0.0, 0.0);
-        for at in fleet.of_stage(stage) {
-            let worker = &fleet.figures()[usize::from(*at)];
-            sum += worker.prefill_ns;
-            count += f32::from(u8::from(worker.prefill_ns > 0.0));
-        }
-        Self {
-            model,
-            mean_prefill_ns: if count > 0.0 { sum / count } else { 0.0 },
-        }
+        let workers = self.fleet.of_stage(stage).iter();
+        let each = workers.map(|at| self.fleet.figures()[usize::from(*at)].prefill_ns);
+        each.filter(|ns| *ns > 0.0)
+    }
+
+    fn mean(&self) -> f32 {
+        let mean = || {
+            let (sum, count) = self
+                .all()
+                .fold((0.0, 0.0), |(sum, n), ns| (sum + ns, n + 1.0));
+            if count > 0.0 { sum / count } else { 0.0 }
+        };
+        *self.mean.get_or_init(mean)
     }
 
     /// Whether times are known, not only which of two is longer.
     pub(crate) fn known(&self) -> bool {
-        self.model.is_some() || self.mean_prefill_ns > 0.0
+        self.model.is_some() || self.all().next().is_some()
     }
 
     /// Milliseconds for a token of `worker`. Where nobody knows, one stands for all.
     fn per_token(&self, worker: &Figures) -> f32 {
         let ns = match worker.prefill_ns {
             own if own > 0.0 => own,
-            _ if self.mean_prefill_ns > 0.0 => self.mean_prefill_ns,
+            _ if self.mean() > 0.0 => self.mean(),
             _ => 1.0,
         };
         ns / 1e6
@@ -123,7 +139,7 @@ pub(crate) fn known(levels: &Levels) -> &[LabelId] {
 
 /// From 0 (nothing in common) to 1 (the nearest level is the same).
 #[inline]
-pub(crate) fn nearness(levels: &[LabelId], worker: &Figures) -> f32 {
+pub(crate) fn nearness(levels: &[LabelId], worker: &Traits) -> f32 {
     let common = levels.iter().position(|label| worker.has(*label));
     common.map_or(0.0, |at| 1.0 - at as f32 / levels.len() as f32)
 }

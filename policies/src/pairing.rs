@@ -1,5 +1,6 @@
 //! Both stages, one after the other and then together.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,17 +67,12 @@ impl Pairing {
         prefill.choose == Rule::Scored && prefill.weights.iter().any(by_topology)
     }
 
-    /// What is known of how long prompts take, where a rule asks.
-    fn times(&self, fleet: &Fleet) -> Times {
+    /// The operator's model of how long prompts take, where the rule that knows one is followed.
+    fn prefill_model(&self) -> Option<[f32; 4]> {
         let uses =
             |rule| self.settings.prefill.choose == rule || self.settings.decode.choose == rule;
-        let by_time = |(scorer, _): &(Scorer, f32)| *scorer == Scorer::Ttft;
-        let scored = uses(Rule::Scored) && self.settings.prefill.weights.iter().any(by_time);
-        if !(scored || uses(Rule::KvcacheCentric) || uses(Rule::SloAware)) {
-            return Times::default();
-        }
         let model = self.settings.kvcache_centric.prefill_model;
-        Times::measured(model.filter(|_| uses(Rule::KvcacheCentric)), fleet)
+        model.filter(|_| uses(Rule::KvcacheCentric))
     }
 
     /// A worker's labels at the levels of the topology.
@@ -131,7 +127,7 @@ impl Pairing {
             let worker = fleet.at(Slot::at(decode.at));
             let levels = worker.map_or_else(Levels::default, |w| self.levels(fleet, w));
             for prefill in prefills {
-                let near = nearness(known(&levels), &fleet.figures()[usize::from(prefill.at)]);
+                let near = nearness(known(&levels), &fleet.traits()[usize::from(prefill.at)]);
                 let worth = decode.share + prefill.share + self.settings.pair.topology * near;
                 equals = if worth > best.0 {
                     1
@@ -187,7 +183,7 @@ impl Pairing {
                 }
                 _ => 1.0,
             };
-            let step = step_us(decode, decode.requests as f32 * stays + 1.0);
+            let step = step_us(decode, f32::from(decode.requests) * stays + 1.0);
             predicted.tpot = (step > 0.0).then(|| millis(step / 1e3));
         }
         let slo = promised(look, settings);
@@ -253,14 +249,16 @@ impl Policy for Pairing {
             hits.clear();
         }
         let figures = fleet.figures();
+        let mean = OnceCell::new();
         let look = Look {
             figures,
+            traits: fleet.traits(),
             even: fleet.census().even,
             request,
             hits: &hits,
             stage: Stage::Decode,
             near: Levels::default(),
-            times: self.times(fleet),
+            times: Times::measured(self.prefill_model(), fleet, &mean),
             waited_ms: now.since(request.arrived).as_secs_f32() * 1e3,
         };
         let answer = self.both(now, fleet, look);

@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-use tandem_core::fleet::Figures;
+use tandem_core::fleet::{Figures, Traits};
 use tandem_core::pairing::{Stage, Targets};
 
 use crate::look::{Look, does_both, nearness, step_us};
@@ -32,16 +32,29 @@ impl Scoring<'_> {
         self.scores.extend(workers.map(score));
     }
 
+    /// As [`Self::each`], divided by the worker's weight: the heavier, the cheaper.
+    fn each_cost(&mut self, look: &Look<'_>, cost: impl Fn(&Figures) -> f32) {
+        self.each(look, |worker| -cost(worker));
+        if !look.even {
+            for (score, at) in self.scores.iter_mut().zip(self.candidates) {
+                *score /= look.traits[usize::from(*at)].weight;
+            }
+        }
+    }
+
+    /// By what few choices look at.
+    fn each_trait(&mut self, look: &Look<'_>, score: impl Fn(&Traits) -> f32) {
+        self.scores.clear();
+        let workers = self.candidates.iter();
+        let workers = workers.map(|at| &look.traits[usize::from(*at)]);
+        self.scores.extend(workers.map(score));
+    }
+
     fn workers<'l>(&self, look: &Look<'l>) -> impl Iterator<Item = &'l Figures> + Clone {
         let figures = look.figures;
         self.candidates
             .iter()
             .map(move |at| &figures[usize::from(*at)])
-    }
-
-    /// The most of something that any candidate has.
-    fn most(&self, look: &Look<'_>, of: impl Fn(&Figures) -> f32) -> f32 {
-        self.workers(look).map(of).fold(0.0, f32::max)
     }
 
     /// Scores all candidates by the stage's rule. `turn` is whose turn it is in `round_robin`.
@@ -53,10 +66,10 @@ impl Scoring<'_> {
         turn: u32,
     ) {
         match rule {
-            Rule::Random => self.each(look, |w| w.weight),
+            Rule::Random => self.each_trait(look, |w| w.weight),
             Rule::RoundRobin => {
                 let count = look.figures.len() as u32;
-                self.each(look, |w| -(((w.rank + count - turn) % count) as f32));
+                self.each_trait(look, |w| -(((w.rank + count - turn) % count) as f32));
             }
             Rule::PowerOfTwo | Rule::LeastLoaded => self.least_loaded(look),
             Rule::ConsistentHash => self.consistent_hash(look, settings.consistent_hash),
@@ -79,7 +92,7 @@ impl Scoring<'_> {
     }
 
     fn least_loaded(&mut self, look: &Look<'_>) {
-        self.each(look, |w| -look.load(w) / w.weight);
+        self.each_cost(look, |w| look.load(w));
     }
 
     /// Rendezvous hashing, with bounded loads.
@@ -88,24 +101,26 @@ impl Scoring<'_> {
             return self.least_loaded(look);
         };
         let bound = if settings.load_factor > 0.0 {
-            let all: u32 = self.workers(look).map(|w| w.requests).sum();
+            let all: u32 = self.workers(look).map(|w| u32::from(w.requests)).sum();
             let mean = (all + 1) as f32 / self.candidates.len() as f32;
             (mean * settings.load_factor).ceil()
         } else {
             f32::INFINITY
         };
-        let owner = owner(session, look.even, self.workers(look), |w| {
-            (w.requests as f32) < bound
+        let owner = owner(session, look, self.candidates, |w| {
+            f32::from(w.requests) < bound
         });
-        let owner = owner.map(|w| w.rank);
-        self.each(look, |w| f32::from(u8::from(Some(w.rank) == owner)));
+        self.scores.clear();
+        let candidates = self.candidates.iter();
+        self.scores
+            .extend(candidates.map(|at| f32::from(u8::from(Some(*at) == owner))));
     }
 
     fn prefix_aware(&mut self, look: &Look<'_>, settings: PrefixAware) {
         if look.hits.iter().all(|hits| hits.most() == 0) {
             return self.least_loaded(look);
         }
-        let (mut fewest, mut busiest) = (u32::MAX, 0);
+        let (mut fewest, mut busiest) = (u16::MAX, 0);
         self.column.resize(self.candidates.len(), 0.0);
         self.scores.resize(self.candidates.len(), 0.0);
         let measures = self.column.iter_mut().zip(self.scores.iter_mut());
@@ -115,6 +130,7 @@ impl Scoring<'_> {
             busiest = busiest.max(worker.requests);
             (*held, *load) = (look.held(worker) as f32, look.load(worker));
         }
+        let (fewest, busiest) = (u32::from(fewest), u32::from(busiest));
         let unequal = busiest - fewest > settings.balance_abs_threshold
             && busiest as f32 > fewest as f32 * settings.balance_rel_threshold;
         let share = most(self.column) / look.request.prompt_tokens as f32;
@@ -151,24 +167,24 @@ impl Scoring<'_> {
         };
         let room = RefCell::new(Room::default());
         match look.stage {
-            Stage::Prefill => self.each(look, |w| -adjusted(w) / w.weight),
-            Stage::Decode => self.each(look, |w| {
+            Stage::Prefill => self.each_cost(look, adjusted),
+            Stage::Decode => self.each_cost(look, |w| {
                 let own = room.borrow_mut().needed(w, look.request);
                 let decode = (w.used_pages() + own) as f32;
                 let prefill = if does_both(w) { adjusted(w) } else { 0.0 };
-                -(prefill + decode) / w.weight
+                prefill + decode
             }),
         }
     }
 
     fn kvcache_centric(&mut self, look: &Look<'_>) {
         match look.stage {
-            Stage::Prefill => self.each(look, |w| -look.ttft_ms(w) / w.weight),
+            Stage::Prefill => self.each_cost(look, |w| look.ttft_ms(w)),
             // Steps in milliseconds; where nobody measured any, the share of pages decides.
-            Stage::Decode => self.each(look, |w| {
-                let step = step_us(w, w.requests as f32 + 1.0) / 1e3;
+            Stage::Decode => self.each_cost(look, |w| {
+                let step = next_step_us(w) / 1e3;
                 let prefill = if does_both(w) { look.ttft_ms(w) } else { 0.0 };
-                -(prefill + step + Look::used_share(w)) / w.weight
+                prefill + step + Look::used_share(w)
             }),
         }
     }
@@ -181,12 +197,12 @@ impl Scoring<'_> {
                 let slack = |w: &Figures| promised - look.waited_ms - look.ttft_ms(w);
                 self.by_slack(look, settings.slo_aware.headroom, slack);
             }
-            (Stage::Decode, _, Some(tpot)) if self.most(look, |w| step_us(w, 1.0)) > 0.0 => {
+            (Stage::Decode, _, Some(tpot)) if self.workers(look).any(|w| step_us(w, 1.0) > 0.0) => {
                 let promised = tpot.as_secs_f32() * 1e3;
-                let slack = |w: &Figures| promised - step_us(w, w.requests as f32 + 1.0) / 1e3;
+                let slack = |w: &Figures| promised - next_step_us(w) / 1e3;
                 self.by_slack(look, settings.slo_aware.headroom, slack);
             }
-            (Stage::Prefill, _, _) => self.each(look, |w| -look.ttft_ms(w) / w.weight),
+            (Stage::Prefill, _, _) => self.each_cost(look, |w| look.ttft_ms(w)),
             (Stage::Decode, _, _) => self.least_loaded(look),
         }
     }
@@ -212,7 +228,7 @@ impl Scoring<'_> {
         if !look.even {
             let candidates = self.candidates.iter();
             for (score, at) in self.scores.iter_mut().zip(candidates) {
-                *score *= look.figures[usize::from(*at)].weight;
+                *score *= look.traits[usize::from(*at)].weight;
             }
         }
     }
@@ -221,22 +237,26 @@ impl Scoring<'_> {
         let prompt = look.request.prompt_tokens as f32;
         match scorer {
             Scorer::Queue => self.add_few(look, weight, |w| w.queued_tokens as f32),
-            Scorer::Requests => self.add_few(look, weight, |w| w.requests as f32),
+            Scorer::Requests => self.add_few(look, weight, |w| f32::from(w.requests)),
             Scorer::Ttft => self.add_few(look, weight, |w| look.ttft_ms(w)),
             Scorer::Tpot => {
-                self.add_few(look, weight, |w| step_us(w, w.requests as f32 + 1.0));
+                self.add_few(look, weight, next_step_us);
             }
             Scorer::Pages => self.add_each(look, weight, |w| 1.0 - Look::used_share(w)),
             Scorer::Prefix => self.add_each(look, weight, |w| look.held(w) as f32 / prompt),
             Scorer::Topology => {
                 let levels = look.levels();
-                self.add_each(look, weight, |w| nearness(levels, w));
+                for (sum, at) in self.scores.iter_mut().zip(self.candidates) {
+                    *sum += weight * nearness(levels, &look.traits[usize::from(*at)]);
+                }
             }
             Scorer::Session => {
                 let session = look.request.affinity;
-                let owner = session.and_then(|s| owner(s, look.even, self.workers(look), |_| true));
-                let owner = owner.map(|w| w.rank);
-                self.add_each(look, weight, |w| f32::from(u8::from(Some(w.rank) == owner)));
+                let owner = session.and_then(|s| owner(s, look, self.candidates, |_| true));
+                let at = owner.and_then(|owner| self.candidates.iter().position(|at| *at == owner));
+                if let Some(at) = at {
+                    self.scores[at] += weight;
+                }
             }
         }
     }
@@ -274,24 +294,36 @@ pub(crate) fn promised(look: &Look<'_>, settings: &PolicySettings) -> Targets {
     }
 }
 
+/// Microseconds of its decode steps with one sequence more.
+fn next_step_us(worker: &Figures) -> f32 {
+    step_us(worker, f32::from(worker.requests) + 1.0)
+}
+
 /// The worker of a session: the one whose name, hashed with it, comes out highest (rendezvous hashing).
 /// With weights, as often as they say.
-fn owner<'w>(
+fn owner(
     session: u64,
-    even: bool,
-    workers: impl Iterator<Item = &'w Figures> + Clone,
+    look: &Look<'_>,
+    candidates: &[u16],
     fits: impl Fn(&Figures) -> bool,
-) -> Option<&'w Figures> {
-    let hash = |w: &Figures| mix(session ^ (u64::from(w.name_hash) << 32 | u64::from(w.name_hash)));
-    let key = |w: &Figures| {
-        if even {
-            return hash(w);
+) -> Option<u16> {
+    let key = |at: u16| {
+        let worker = &look.traits[usize::from(at)];
+        let name = u64::from(worker.name_hash);
+        let hash = mix(session ^ (name << 32 | name));
+        if look.even {
+            return hash;
         }
         // The order is that of -ln(u) / weight, the shortest of exponential times first.
-        let unit = ((hash(w) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
-        (unit.powf(1.0 / f64::from(w.weight)) * (1_u64 << 63) as f64) as u64
+        let unit = ((hash >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+        (unit.powf(1.0 / f64::from(worker.weight)) * (1_u64 << 63) as f64) as u64
     };
     // Where everybody has too much, nobody is passed over.
-    let best = workers.clone().filter(|w| fits(w)).max_by_key(|w| key(w));
-    best.or_else(|| workers.max_by_key(|w| key(w)))
+    let all = candidates.iter().copied();
+    let fitting = all
+        .clone()
+        .filter(|at| fits(&look.figures[usize::from(*at)]));
+    fitting
+        .max_by_key(|at| key(*at))
+        .or_else(|| all.max_by_key(|at| key(*at)))
 }

@@ -1,7 +1,7 @@
 //! One stage of a pairing: filters, then the rule's scores, then the picker.
 
 use tandem_core::WorkerId;
-use tandem_core::fleet::{Figures, Fleet, LABELS, LabelId, Slot, pages_for};
+use tandem_core::fleet::{Figures, Fleet, LABELS, LabelId, Slot, Traits, pages_for};
 use tandem_core::pairing::{
     FILTERS, Filtered, RequestFacts, Score, Shown, Stage, StageWhy, of_decode, of_prefill,
 };
@@ -92,7 +92,7 @@ impl Chooser {
                 return Ok(());
             }
             bounded(worker, look, own.choose, settings)?;
-            labelled(worker, wanted)?;
+            labelled(&look.traits[usize::from(at)], wanted)?;
             match avoid.contains(&Slot::at(at)) {
                 true => Err(Filtered::Avoided),
                 false => Ok(()),
@@ -298,7 +298,7 @@ fn bounded(
 }
 
 #[inline]
-fn labelled(worker: &Figures, wanted: &[LabelId]) -> Result<(), Filtered> {
+fn labelled(worker: &Traits, wanted: &[LabelId]) -> Result<(), Filtered> {
     let has = |label: &LabelId| *label != LabelId::NONE && worker.has(*label);
     if wanted.iter().all(has) {
         Ok(())
@@ -353,7 +353,7 @@ fn show(worker: WorkerId, score: f32, figures: &Figures, look: &Look<'_>) -> Sho
         worker,
         score: Score::of(score),
         queued_tokens: figures.queued_tokens,
-        requests: figures.requests,
+        requests: figures.requests.into(),
         free_pages: figures.free_pages,
         pages: figures.pages,
         hit_tokens: look.held(figures),

@@ -23,7 +23,7 @@ use crate::pool::CacheChange;
 use crate::prefix_index::{Hits, PrefixIndex};
 use crate::{Incarnation, WorkerId, WorkerRole};
 
-pub use figures::{Figures, LABELS, LABELS as MAX_LABELS, is};
+pub use figures::{Figures, LABELS, LABELS as MAX_LABELS, Traits, is};
 pub use labels::{LabelId, Labels};
 pub use picks::Reservation;
 pub use worker::{Mismatch, Standing, Worker, WorkerFacts, WorkerLoad};
@@ -73,6 +73,7 @@ pub struct Fleet {
     registrations: u64,
     workers: Vec<Option<Worker>>,
     figures: Vec<Figures>,
+    traits: Vec<Traits>,
     /// Slots of those who compute prompts for others, and of those who generate.
     prefills: Vec<u16>,
     decodes: Vec<u16>,
@@ -139,6 +140,12 @@ impl Fleet {
         &self.figures
     }
 
+    /// What few choices ask of each worker, by slot.
+    #[must_use]
+    pub fn traits(&self) -> &[Traits] {
+        &self.traits
+    }
+
     /// Slots of all workers of a stage's roles, as indices into [`Fleet::figures`].
     #[must_use]
     pub fn of_stage(&self, stage: Stage) -> &[u16] {
@@ -189,7 +196,7 @@ impl Fleet {
     pub fn rank_after(&self, last: &WorkerId) -> u32 {
         let after = (Bound::Excluded(last), Bound::Unbounded);
         let next = self.by_name.range::<WorkerId, _>(after).next();
-        next.map_or(0, |(_, slot)| self.figures[slot.index()].rank)
+        next.map_or(0, |(_, slot)| self.traits[slot.index()].rank)
     }
 
     /// Registers a worker, in place of an earlier life of it.
@@ -375,6 +382,7 @@ impl Fleet {
         let at = free.unwrap_or_else(|| {
             self.workers.push(None);
             self.figures.push(Figures::default());
+            self.traits.push(Traits::default());
             self.workers.len() - 1
         });
         Slot(at as u16)
@@ -402,8 +410,9 @@ impl Fleet {
                 .map_or(0, |at| at + 1),
         );
         self.figures = vec![Figures::default(); self.workers.len()];
+        self.traits = vec![Traits::default(); self.workers.len()];
         for (rank, slot) in self.by_name.values().copied().enumerate() {
-            self.figures[slot.index()].rank = rank as u32;
+            self.traits[slot.index()].rank = rank as u32;
         }
         for at in 0..self.workers.len() {
             self.refigure(Slot(at as u16));
@@ -422,12 +431,13 @@ impl Fleet {
         let Some(worker) = self.workers[slot.index()].as_ref() else {
             return;
         };
-        let rank = self.figures[slot.index()].rank;
+        let rank = self.traits[slot.index()].rank;
         let seed = worker
             .facts
             .seed
             .and_then(|seed| self.seeds.iter().position(|s| *s == seed));
-        self.figures[slot.index()] = Figures::of(worker, rank, seed, &self.labels);
+        self.figures[slot.index()] = Figures::of(worker, seed);
+        self.traits[slot.index()] = Traits::of(worker, rank, &self.labels);
     }
 
     fn count(&mut self) {

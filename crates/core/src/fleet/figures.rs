@@ -1,4 +1,5 @@
-//! What matters of a worker for a choice, in one cache line.
+//! What matters of a worker for a choice: what every choice looks at in half a cache line, and the rest
+//! beside it.
 
 use super::{LabelId, Labels, Worker, computes_its_own};
 use crate::pairing::session;
@@ -10,31 +11,32 @@ pub const LABELS: usize = 6;
 /// Bits of [`Figures::flags`].
 pub mod is {
     /// It computes prompts for other workers.
-    pub const PREFILL: u16 = 1;
+    pub const PREFILL: u8 = 1;
     /// It generates.
-    pub const DECODE: u16 = 1 << 1;
+    pub const DECODE: u8 = 1 << 1;
     /// It computes the prompts of what it generates.
-    pub const BOTH: u16 = 1 << 2;
+    pub const BOTH: u8 = 1 << 2;
     /// It is going away.
-    pub const STOPPING: u16 = 1 << 3;
+    pub const STOPPING: u8 = 1 << 3;
     /// It refused for want of room since its latest report.
-    pub const FULL: u16 = 1 << 4;
+    pub const FULL: u8 = 1 << 4;
     /// Its operator lets it finish, and no more.
-    pub const DRAINING: u16 = 1 << 5;
+    pub const DRAINING: u8 = 1 << 5;
     /// Its operator has switched it off.
-    pub const DISABLED: u16 = 1 << 6;
+    pub const DISABLED: u8 = 1 << 6;
     /// It does not answer as it should.
-    pub const UNHEALTHY: u16 = 1 << 7;
+    pub const UNHEALTHY: u8 = 1 << 7;
     /// It takes nothing new, for whatever reason.
-    pub const AWAY: u16 = STOPPING | DRAINING | DISABLED | UNHEALTHY;
+    pub const AWAY: u8 = STOPPING | DRAINING | DISABLED | UNHEALTHY;
 }
 
 /// One worker's figures. All zero: nobody is there.
 #[derive(Clone, Copy, Debug, Default)]
-#[repr(align(64))]
+#[repr(align(32))]
 pub struct Figures {
     /// See [`is`].
-    pub flags: u16,
+    pub flags: u8,
+    seed: u8,
     /// Tokens of a page.
     pub page_tokens: u16,
     /// All its pages.
@@ -43,38 +45,65 @@ pub struct Figures {
     pub free_pages: u32,
     /// Prompt tokens that wait there.
     pub queued_tokens: u32,
-    /// Requests that run or wait there.
-    pub requests: u32,
-    /// Its place in the order of names.
-    pub rank: u32,
-    /// What it gets of an equal share: 1 for all of it.
-    pub weight: f32,
+    /// Requests that run or wait there; 65,535 stands for all above.
+    pub requests: u16,
+    place: u16,
     /// Nanoseconds for a prompt token; 0: not measured.
     pub prefill_ns: f32,
     /// A decode step's time without a batch, in microseconds.
     pub step_base_us: f32,
     /// And for each sequence in the batch. Both 0: not measured.
     pub step_slope_us: f32,
-    /// Its labels.
-    pub labels: [LabelId; LABELS],
-    place: u16,
-    seed: u8,
+}
+
+const _: () = assert!(size_of::<Figures>() == 32);
+
+/// What few choices look at, by slot as [`Figures`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Traits {
+    /// Its place in the order of names.
+    pub rank: u32,
+    /// What it gets of an equal share: 1 for all of it.
+    pub weight: f32,
     /// A hash of its name.
     pub name_hash: u32,
+    /// Its labels.
+    pub labels: [LabelId; LABELS],
+}
+
+impl Traits {
+    pub(super) fn of(worker: &Worker, rank: u32, labels: &Labels) -> Self {
+        let mut ids = [LabelId::NONE; LABELS];
+        for (id, (key, value)) in ids.iter_mut().zip(&worker.facts.labels) {
+            *id = labels.id(key, value);
+        }
+        Self {
+            rank,
+            weight: worker.weight as f32 / 100.0,
+            name_hash: folded(session(worker.facts.worker.as_str())),
+            labels: ids,
+        }
+    }
+
+    /// Whether it has a label.
+    #[must_use]
+    pub fn has(&self, label: LabelId) -> bool {
+        self.labels.contains(&label)
+    }
 }
 
 const NOWHERE: u16 = u16::MAX;
 const NO_SEED: u8 = u8::MAX;
 
 impl Figures {
-    pub(super) fn of(worker: &Worker, rank: u32, seed: Option<usize>, labels: &Labels) -> Self {
+    pub(super) fn of(worker: &Worker, seed: Option<usize>) -> Self {
         let role = worker.facts.role;
         let standing = match worker.standing {
             super::Standing::Enabled => 0,
             super::Standing::Draining => is::DRAINING,
             super::Standing::Disabled => is::DISABLED,
         };
-        let bit = |set: bool, bit: u16| if set { bit } else { 0 };
+        let bit = |set: bool, bit: u8| if set { bit } else { 0 };
         let flags = bit(role == crate::WorkerRole::Prefill, is::PREFILL)
             | bit(role.decodes(), is::DECODE)
             | bit(computes_its_own(role), is::BOTH)
@@ -82,10 +111,6 @@ impl Figures {
             | bit(worker.is_full(), is::FULL)
             | bit(!worker.healthy, is::UNHEALTHY)
             | standing;
-        let mut ids = [LabelId::NONE; LABELS];
-        for (id, (key, value)) in ids.iter_mut().zip(&worker.facts.labels) {
-            *id = labels.id(key, value);
-        }
         let (base, slope) = worker.times.decode_line().unwrap_or_default();
         Self {
             flags,
@@ -93,16 +118,12 @@ impl Figures {
             pages: worker.facts.layout.pages(),
             free_pages: worker.free_pages(),
             queued_tokens: u32::try_from(worker.queued_tokens()).unwrap_or(u32::MAX),
-            requests: worker.requests(),
-            rank,
-            weight: worker.weight as f32 / 100.0,
+            requests: u16::try_from(worker.requests()).unwrap_or(u16::MAX),
             prefill_ns: worker.times.prefill_ns_per_token().unwrap_or(0.0) as f32,
             step_base_us: base as f32,
             step_slope_us: slope as f32,
-            labels: ids,
             place: worker.place.map_or(NOWHERE, |place| place.index() as u16),
             seed: seed.map_or(NO_SEED, |at| at as u8),
-            name_hash: folded(session(worker.facts.worker.as_str())),
         }
     }
 
@@ -123,12 +144,6 @@ impl Figures {
     pub const fn used_pages(&self) -> u32 {
         self.pages.saturating_sub(self.free_pages)
     }
-
-    /// Whether it has a label.
-    #[must_use]
-    pub fn has(&self, label: LabelId) -> bool {
-        self.labels.contains(&label)
-    }
 }
 
 const fn folded(hash: u64) -> u32 {
@@ -138,17 +153,12 @@ const fn folded(hash: u64) -> u32 {
 /// As the worker that they are made from: for the explorer alone, which compares and hashes states.
 #[cfg(feature = "explore")]
 mod explore {
-    use super::Figures;
+    use super::{Figures, Traits};
 
     impl PartialEq for Figures {
         fn eq(&self, other: &Self) -> bool {
-            (self.flags, self.free_pages, self.queued_tokens, self.rank)
-                == (
-                    other.flags,
-                    other.free_pages,
-                    other.queued_tokens,
-                    other.rank,
-                )
+            (self.flags, self.free_pages, self.queued_tokens)
+                == (other.flags, other.free_pages, other.queued_tokens)
         }
     }
 
@@ -157,6 +167,20 @@ mod explore {
     impl std::hash::Hash for Figures {
         fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
             self.flags.hash(state);
+        }
+    }
+
+    impl PartialEq for Traits {
+        fn eq(&self, other: &Self) -> bool {
+            self.rank == other.rank
+        }
+    }
+
+    impl Eq for Traits {}
+
+    impl std::hash::Hash for Traits {
+        fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+            self.rank.hash(state);
         }
     }
 }

@@ -91,7 +91,7 @@ pub const fn of_prefill(worker: &Figures) -> Result<(), Filtered> {
 }
 
 #[cold]
-const fn not(role: u16, flags: u16) -> Filtered {
+const fn not(role: u8, flags: u8) -> Filtered {
     if flags & role == 0 {
         Filtered::Role
     } else if flags & is::DISABLED != 0 {
