@@ -10,6 +10,7 @@ there() {
         build-essential) command -v cc > /dev/null && command -v make > /dev/null ;;
         libfabric1) PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2> /dev/null | grep -q 'libfabric\.so\.1 ' ;;
         systemd) command -v systemd-analyze > /dev/null ;;
+        chromium-driver) command -v chromedriver > /dev/null ;;
         python3-pip) python3 -m pip --version > /dev/null 2>&1 ;;
         *) command -v "$1" > /dev/null ;;
     esac

@@ -9,8 +9,8 @@ use crate::api::error::ApiError;
 use crate::http::reply::{self, Body};
 
 /// The page may talk to its own listener only.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; \
-                      connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+                      img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The file of that path; `None` where it is none of them.
 pub(super) fn file(method: &Method, path: &str) -> Option<Result<Response<Body>, ApiError>> {

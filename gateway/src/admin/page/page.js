@@ -3,11 +3,15 @@
 
 const EVERY_MS = 2000;
 const KEPT = 300;
+// The shortest time that a plot spans, in looks.
+const FEWEST = 30;
+const ROLES = ["prefill", "decode", "both"];
 const STAGES = [
   ["read", "reading"], ["queue", "waiting for a pair"], ["lease", "lease"],
   ["prefill", "prefill and transfer"], ["decode", "decode"],
 ];
 const byId = (id) => document.getElementById(id);
+let answered = null;
 const sheet = { times: [], ttft: [], tpot: [], goodput: [], tokens: [], last: null };
 
 function element(tag, text, classes) {
@@ -116,12 +120,16 @@ function note(text, now) {
 
 function seconds(value) {
   if (value === null || value === undefined) return "–";
+  if (value === 0) return "0";
   if (value < 0.001) return `${Math.round(value * 1e6)} µs`;
   if (value < 1) return `${+(value * 1000).toPrecision(3)} ms`;
-  return `${+value.toPrecision(3)} s`;
+  if (value < 120) return `${+value.toPrecision(3)} s`;
+  return `${Math.round(value / 60)} min`;
 }
 const count = (value) => (value >= 1e6 ? `${(value / 1e6).toFixed(1)} M` : value >= 1e4 ? `${(value / 1e3).toFixed(1)} k` : `${Math.round(value)}`);
-const bytes = (value) => (value >= 1e9 ? `${(value / 1e9).toFixed(1)} GB` : `${(value / 1e6).toFixed(1)} MB`);
+const rate = (value) => (value === null || value === undefined ? "–" : value < 10 ? `${+value.toPrecision(2)}` : count(value));
+const share = (value) => (value === null || value === undefined ? "–" : `${Math.round(value * 100)} %`);
+const bytes = (value) => (value >= 1e9 ? `${(value / 1e9).toFixed(1)} GB` : value ? `${(value / 1e6).toFixed(1)} MB` : "0 MB");
 
 function svg(tag, attributes, text) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
@@ -132,19 +140,20 @@ function svg(tag, attributes, text) {
 
 // One plot; lines are told apart by dashes and by a label at their end, not by colour.
 function plot(title, rows, names, show, most) {
-  const [width, height, left, right, bottom] = [360, 144, 46, 40, 16];
+  const [width, height, left, right, bottom] = [360, 144, 56, 40, 16];
+  const span = Math.max(FEWEST, rows.length);
   const figure = element("figure");
   figure.append(element("figcaption", title));
   const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" });
   const values = rows.flat().filter((value) => value !== null);
   const top = most || Math.max(...values, 0) * 1.1 || 1;
   const y = (value) => height - bottom - (Math.min(value, top) / top) * (height - bottom - 8);
-  const x = (index) => left + ((index + KEPT - rows.length) / (KEPT - 1)) * (width - left - right);
+  const x = (index) => left + ((index + span - rows.length) / (span - 1)) * (width - left - right);
   for (const share of [0, 0.5, 1]) {
     drawing.append(svg("path", { class: "grid", d: `M${left} ${y(top * share)}H${width - right}` }));
     drawing.append(svg("text", { x: left - 4, y: y(top * share) + 4, "text-anchor": "end" }, show(top * share)));
   }
-  drawing.append(svg("text", { x: left, y: height - 3 }, "10 min ago"));
+  drawing.append(svg("text", { x: left, y: height - 3 }, `${seconds((span * EVERY_MS) / 1000)} ago`));
   drawing.append(svg("text", { x: width - right, y: height - 3, "text-anchor": "end" }, "now"));
   const said = [];
   names.forEach((name, line) => {
@@ -156,27 +165,39 @@ function plot(title, rows, names, show, most) {
       pen = true;
       last = value;
     });
-    // A lone point is a short line.
-    if (path && !path.includes("L")) path += "h1";
-    drawing.append(svg("path", { class: line ? "second" : "first", d: path || "M0 0" }));
-    if (last !== null) drawing.append(svg("text", { x: width - right + 3, y: y(last) + (line ? -2 : 8) }, name));
+    const style = line ? "second" : "first";
+    if (last !== null) {
+      const latest = rows.findLastIndex((row) => row[line] !== null);
+      drawing.append(svg("path", { class: style, d: path }),
+        svg("circle", { class: style, cx: x(latest), cy: y(last), r: 2.5 }),
+        svg("text", { x: width - right + 5, y: y(last) + (line ? -2 : 8) }, name));
+    }
     said.push(`${name} ${show(last)}`);
   });
+  if (!values.length) drawing.append(svg("text", { x: (left + width - right) / 2, y: y(top / 4), "text-anchor": "middle" }, "nothing yet"));
   drawing.prepend(svg("title", {}, `${title}: latest ${said.join(", ")}`));
   figure.append(drawing, element("div", said.join(" · "), "note"));
   return figure;
 }
 
+// Roles are said because a narrow page shows rows as blocks, each cell with its column's name before it.
 function fill(table, rows) {
+  const names = [...byId(table).tHead.rows[0].cells].map((head) => head.textContent);
   const body = byId(table).tBodies[0];
   body.replaceChildren(...rows.map((cells) => {
     const row = element("tr");
-    for (const cell of cells) row.append(cell instanceof Node ? cell : element("td", cell));
+    row.setAttribute("role", "row");
+    cells.forEach((given, column) => {
+      const cell = given instanceof Node ? given : element("td", given);
+      cell.setAttribute("role", "cell");
+      cell.dataset.name = names[column];
+      row.append(cell);
+    });
     return row;
   }));
   if (!rows.length) {
-    const cell = element("td", "none");
-    cell.colSpan = 8;
+    const cell = element("td", "none", "none");
+    cell.colSpan = names.length;
     const row = element("tr");
     row.append(cell);
     body.append(row);
@@ -216,22 +237,32 @@ function workers(list) {
   }));
 }
 
-function now(status, list) {
-  const sums = { total: 0, free: 0 };
-  for (const worker of list) if (worker.pages && worker.role !== "prefill") {
-    sums.total += worker.pages.total;
-    sums.free += worker.pages.free;
-  }
+// Workers of one role, and what they have and do together.
+function pools(list) {
+  const pools = Map.groupBy(list, (worker) => worker.role || "unknown");
+  fill("pools", [...pools].map(([role, members]) => {
+    const sum = (of) => members.reduce((all, worker) => all + (of(worker) || 0), 0);
+    const state = (name) => sum((worker) => worker.pages && worker.pages[name]);
+    const [total, free] = [state("total"), state("free")];
+    return [role, `${members.filter((worker) => worker.state === "ready").length} of ${members.length}`,
+      number(sum((worker) => worker.requests)), number(sum((worker) => worker.queued)),
+      number(sum((worker) => worker.queued_prompt_tokens)),
+      element("td", total ? `${share(1 - free / total)} of ${count(total)}` : "–", "n"),
+      number(state("leased") + state("exposed") + state("ready"))];
+  }));
+}
+
+function now(status, list, requests) {
   const latest = (name, line) => sheet[name].map((row) => row[line]).filter((v) => v !== null).pop();
   const ready = list.filter((worker) => worker.state === "ready").length;
   const facts = [
     ["workers ready", `${ready} of ${list.length}`],
     ["in flight", count(status.gateway.in_flight)],
     ["waiting", count(status.gateway.queued)],
-    ["decode pages in use", sums.total ? `${Math.round(100 * (1 - sums.free / sums.total))} %` : "–"],
+    ["transfers in flight", count(requests.filter((request) => request.stage === "prefilling" && request.prefill).length)],
     ["TTFT p50", seconds(latest("ttft", 0))],
     ["TPOT p50", seconds(latest("tpot", 0))],
-    ["tokens/s", count(latest("tokens", 0) || 0)],
+    ["tokens/s", rate(latest("tokens", 0) || 0)],
   ];
   byId("now").replaceChildren(...facts.map(([name, value]) => {
     const pair = element("div");
@@ -240,39 +271,50 @@ function now(status, list) {
   }));
 }
 
+// What happened to one request that has ended; it does not change any more but for its scale.
+function ended(request) {
+  const details = element("details", null, "request");
+  details.dataset.request = request.request;
+  const summary = element("summary");
+  const line = element("span", null, "line");
+  const way = request.prefill ? `${request.prefill} → ${request.decode}` : request.decode || "no pair";
+  line.append(element("b", request.outcome, request.failed ? "bad" : ""), element("span", way),
+    element("span", `${count(request.prompt_tokens)} + ${count(request.tokens)} tokens`),
+    element("span", `first token ${seconds(request.ttft_ms === null ? null : request.ttft_ms / 1000)}`),
+    element("span", `all ${seconds(request.total_ms / 1000)}`), element("span", request.request_id, "note"));
+  const track = element("div", null, "track");
+  const told = element("ul");
+  for (const [stage, name] of STAGES) {
+    const ms = request.stages[stage];
+    if (ms === undefined) continue;
+    const span = element("div", null, `span ${stage}`);
+    span.dataset.ms = ms;
+    span.title = `${name}: ${seconds(ms / 1000)}`;
+    track.append(span);
+    told.append(element("li", span.title));
+  }
+  for (const step of request.steps) {
+    const who = step.step === "asked" ? ` ${[step.prefill, step.decode].filter(Boolean).join(" → ")}` : "";
+    told.append(element("li", `after ${step.after_ms} ms ${step.step}${who}${step.why ? `: ${step.why}` : ""}`));
+  }
+  summary.append(line, track);
+  details.append(summary, told);
+  return details;
+}
+
+// Those that are there stay, so that what somebody opened, selected or stands on is not lost.
 function recent(list) {
+  const host = byId("recent");
   const longest = Math.max(1, ...list.map((request) => request.total_ms));
-  const open = new Set([...document.querySelectorAll("#recent details[open]")].map((d) => d.dataset.request));
-  byId("recent").replaceChildren(...list.map((request) => {
-    const details = element("details", null, "request");
-    details.dataset.request = request.request;
-    details.open = open.has(request.request);
-    const summary = element("summary");
-    const line = element("span", null, "line");
-    const way = request.prefill ? `${request.prefill} → ${request.decode}` : request.decode || "no pair";
-    line.append(element("b", request.outcome, request.failed ? "bad" : ""), element("span", way),
-      element("span", `${count(request.prompt_tokens)} + ${count(request.tokens)} tokens`),
-      element("span", `first token ${seconds(request.ttft_ms === null ? null : request.ttft_ms / 1000)}`),
-      element("span", `all ${seconds(request.total_ms / 1000)}`), element("span", request.request_id, "note"));
-    const track = element("div", null, "track");
-    for (const [stage, name] of STAGES) {
-      const ms = request.stages[stage];
-      if (ms === undefined) continue;
-      const span = element("div", null, `span ${stage}`);
-      span.style.width = `${(100 * ms) / longest}%`;
-      span.title = `${name}: ${seconds(ms / 1000)}`;
-      track.append(span);
-    }
-    summary.append(line, track);
-    const told = element("ul");
-    for (const [stage, name] of STAGES) {
-      if (request.stages[stage] !== undefined) told.append(element("li", `${name}: ${seconds(request.stages[stage] / 1000)}`));
-    }
-    for (const step of request.steps) told.append(element("li", `after ${step.after_ms} ms ${step.step}${step.why ? `: ${step.why}` : ""}`));
-    details.append(summary, told);
-    return details;
-  }));
-  if (!list.length) byId("recent").append(element("p", "none yet"));
+  const there = new Map([...host.children].map((child) => [child.dataset.request, child]));
+  list.forEach((request, place) => {
+    const details = there.get(request.request) || ended(request);
+    there.delete(request.request);
+    if (host.children[place] !== details) host.insertBefore(details, host.children[place] || null);
+    for (const span of details.querySelectorAll(".track .span")) span.style.width = `${(100 * span.dataset.ms) / longest}%`;
+  });
+  for (const gone of there.values()) gone.remove();
+  if (!list.length) host.append(element("p", "none yet"));
 }
 
 function legend() {
@@ -291,8 +333,10 @@ function flight(list) {
 // ------------------------------------------------------------------ the loop
 
 async function look() {
-  const [status, requests, latest, policy, metrics] = await Promise.all([
-    ask("tandem/status"), ask("admin/requests"), ask("admin/recent"), ask("admin/policy").catch(skip), ask("metrics", "text"),
+  // Alone and first: a key that is wrong is refused once.
+  const status = await ask("tandem/status");
+  const [requests, latest, policy, metrics] = await Promise.all([
+    ask("admin/requests"), ask("admin/recent"), ask("admin/policy").catch(skip), ask("metrics", "text"),
   ]);
   note(metrics, Date.now());
   byId("model").textContent = status.model;
@@ -300,18 +344,21 @@ async function look() {
   byId("state").textContent = missing.length
     ? `${missing.length} of ${status.workers.length} workers not ready`
     : "all workers ready";
-  now(status, status.workers);
+  status.workers.sort((a, b) => ROLES.indexOf(a.role) - ROLES.indexOf(b.role) || `${a.id}`.localeCompare(`${b.id}`, "en", { numeric: true }));
+  now(status, status.workers, requests.requests);
+  pools(status.workers);
   workers(status.workers);
   byId("plots").replaceChildren(
     plot("Time to first token", sheet.ttft, ["p50", "p99"], seconds),
     plot("Time per output token (TPOT)", sheet.tpot, ["p50", "p99"], seconds),
-    plot("Goodput", sheet.goodput, ["share"], (v) => (v === null ? "–" : `${Math.round(v * 100)} %`), 1),
-    plot("Tokens per second", sheet.tokens, ["all"], (v) => (v === null ? "–" : count(v))));
+    plot("Goodput", sheet.goodput, ["share"], share, 1),
+    plot("Tokens per second", sheet.tokens, ["all"], rate));
   flight(requests.requests);
   recent(latest.requests);
   if (policy) {
+    const text = JSON.stringify(policy.policy, null, 2);
     byId("hash").textContent = `configuration ${policy.hash}`;
-    byId("policy").textContent = JSON.stringify(policy.policy, null, 2);
+    if (byId("policy").textContent !== text) byId("policy").textContent = text;
   }
 }
 
@@ -326,6 +373,7 @@ async function run() {
     await look();
     byId("login").hidden = true;
     byId("main").hidden = false;
+    answered = new Date();
   } catch (error) {
     if (error instanceof Refused) {
       byId("login").hidden = false;
@@ -334,7 +382,8 @@ async function run() {
       byId("refused").textContent = sessionStorage.getItem("key") ? error.message : "";
       return;
     }
-    byId("state").textContent = `no answer from the gateway since ${new Date().toLocaleTimeString()}: ${error.message}`;
+    const last = answered ? ` since ${answered.toLocaleTimeString()}; what stands below is from then` : "";
+    byId("state").textContent = `no answer from the gateway${last} (${error.message})`;
   }
   setTimeout(run, EVERY_MS);
 }
