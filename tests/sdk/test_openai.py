@@ -132,6 +132,15 @@ def test_responses(client, model):
     )
     assert [e.sequence_number for e in events] == list(range(len(events)))
     assert "".join(e.delta for e in events if e.type == "response.output_text.delta") == answer.output_text
+    # What clients send that keep the conversation themselves.
+    handed_back = client.responses.create(
+        model=model,
+        input=[{"role": "user", "content": "What is the capital of France?"}, *answer.output, {"role": "user", "content": "Yes?"}],
+        include=["reasoning.encrypted_content"],
+        store=False,
+        max_output_tokens=8,
+    )
+    assert handed_back.usage.input_tokens > answer.usage.input_tokens
     with pytest.raises(openai.BadRequestError) as refused:
         client.responses.create(model=model, input="x", previous_response_id="resp_1")
     assert refused.value.param == "previous_response_id"

@@ -33,7 +33,7 @@ pub(crate) const RESPONSES: &[Field] = &[
     ("background", disabled),
     ("context_management", empty),
     ("conversation", never),
-    ("include", empty),
+    ("include", own_reasoning),
     ("max_tool_calls", never),
     ("moderation", never),
     ("previous_response_id", never),
@@ -98,6 +98,13 @@ fn blank(value: &Value) -> bool {
 
 pub(crate) fn empty(value: &Value) -> bool {
     value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(|o| o.is_empty())
+}
+
+/// What a client without a stored response needs to hand the reasoning back: it gets that anyway, and in
+/// the clear.
+fn own_reasoning(value: &Value) -> bool {
+    let wanted = value.as_array();
+    wanted.is_some_and(|all| all.iter().all(|one| one == "reasoning.encrypted_content"))
 }
 
 /// Without tools both mean that none is called.

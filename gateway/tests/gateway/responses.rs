@@ -19,6 +19,7 @@ async fn a_response_is_answered_whole_and_repeats_its_request() {
     let more = json!({
         "instructions": "Be short.", "metadata": {"a": "b"}, "temperature": 0, "user": "u",
         "text": {"format": {"type": "json_object"}}, "store": false, "truncation": "disabled",
+        "include": ["reasoning.encrypted_content"],
     });
     for (reason, status, details) in [
         (FinishReason::Stop, "completed", Value::Null),
