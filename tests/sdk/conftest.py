@@ -1,4 +1,5 @@
-"""Where the gateway under test is: TANDEM_URL, as `tandem up` prints it after `ready`."""
+"""Where the gateways under test are, as `tandem up` prints it after `ready`: TANDEM_URL, and TANDEM_TOOLS_URL
+of one whose model's chat template knows tools."""
 
 import os
 
@@ -14,6 +15,11 @@ def url():
     return os.environ["TANDEM_URL"]
 
 
+@pytest.fixture(scope="session")
+def tools_url():
+    return os.environ["TANDEM_TOOLS_URL"]
+
+
 @pytest.fixture
 def client(url):
     return openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=60)
@@ -22,6 +28,11 @@ def client(url):
 @pytest.fixture
 def claude(url):
     return anthropic.Anthropic(base_url=url, api_key="none", max_retries=0, timeout=60)
+
+
+@pytest.fixture
+def claude_tools(tools_url):
+    return anthropic.Anthropic(base_url=tools_url, api_key="none", max_retries=0, timeout=60)
 
 
 @pytest.fixture

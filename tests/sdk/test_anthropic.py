@@ -1,5 +1,7 @@
 """The `anthropic` package, unchanged, against a running fleet."""
 
+import json
+
 import anthropic
 import pytest
 
@@ -35,6 +37,22 @@ def test_system_and_blocks_and_stop_sequences(claude, model):
     )
     if answer.stop_reason == "stop_sequence":
         assert answer.stop_sequence == "Paris" and "Paris" not in answer.content[0].text
+
+
+def test_a_json_schema(claude, model):
+    schema = {
+        "type": "object",
+        "properties": {"city": {"type": "string", "maxLength": 12}},
+        "required": ["city"],
+        "additionalProperties": False,
+    }
+    answer = claude.messages.create(
+        model=model,
+        max_tokens=64,
+        messages=QUESTION,
+        output_config={"format": {"type": "json_schema", "schema": schema}},
+    )
+    assert set(json.loads(answer.content[0].text)) == {"city"}
 
 
 def test_counting_tokens_is_what_a_message_uses(claude, model):

@@ -88,6 +88,18 @@ pub(crate) fn text_format(mut format: Params) -> Result<Option<Constraint>, ApiE
     Ok(kind.map(|kind| Constraint { kind: Some(kind) }))
 }
 
+/// Anthropic's `output_config.format`, which is a schema or nothing.
+pub(crate) fn output_format(mut format: Params) -> Result<Constraint, ApiError> {
+    let kind = format.name("type");
+    if format.needed_text("type")? != "json_schema" {
+        return Err(ApiError::unsupported(kind, " other than 'json_schema'"));
+    }
+    let field = format.name("schema");
+    let schema = schema(&mut format)?.ok_or_else(|| ApiError::missing(&field))?;
+    format.finish(&[])?;
+    Ok(Constraint { kind: Some(schema) })
+}
+
 fn plain(kind: &str, name: &str) -> Result<Option<Kind>, ApiError> {
     match kind {
         "text" => Ok(None),
@@ -113,14 +125,21 @@ fn named_schema(mut fields: Params) -> Result<Kind, ApiError> {
     }
     fields.text("description")?;
     fields.boolean("strict")?;
-    let field = fields.name("schema");
-    let kind = match fields.take("schema") {
-        None => any_object(),
-        Some(schema @ Value::Object(_)) => Kind::JsonSchema(bounded(&field, schema.to_string())?),
-        Some(other) => return Err(ApiError::kind_of(field, "an object", &other)),
-    };
+    let kind = schema(&mut fields)?.unwrap_or_else(any_object);
     fields.finish(&[])?;
     Ok(kind)
+}
+
+fn schema(fields: &mut Params) -> Result<Option<Kind>, ApiError> {
+    let field = fields.name("schema");
+    match fields.take("schema") {
+        None => Ok(None),
+        Some(schema @ Value::Object(_)) => {
+            let text = bounded(&field, schema.to_string())?;
+            Ok(Some(Kind::JsonSchema(text)))
+        }
+        Some(other) => Err(ApiError::kind_of(field, "an object", &other)),
+    }
 }
 
 /// One of vLLM's guides.

@@ -53,7 +53,6 @@ pub(crate) const MESSAGES: &[Field] = &[
     ("context_management", empty),
     ("inference_geo", never),
     ("mcp_servers", empty),
-    ("output_config", empty),
     ("service_tier", standard),
 ];
 

@@ -169,6 +169,34 @@ async fn the_answer_goes_on_from_what_the_assistant_is_said_to_have_begun() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_may_be_held_to_a_schema() {
+    let (_pki, gateway, mut worker) = with_one_worker().await;
+    let schema = json!({"type": "object", "properties": {"city": {"type": "string"}}});
+    let format = json!({"type": "json_schema", "schema": schema});
+    let body = with(asked(), json!({"output_config": {"format": format, "effort": null}}));
+    let serve = async {
+        let mut call = worker.call().await;
+        call.answer(&["{}"], FinishReason::Stop).await;
+        call.generate
+    };
+    let (reply, generate) = tokio::join!(post(gateway.address, MESSAGES, &body), serve);
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let constraint = generate.sampling.unwrap().constraint.unwrap().kind;
+    let Some(proto::constraint::Kind::JsonSchema(text)) = constraint else {
+        panic!("no schema: {constraint:?}");
+    };
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), schema);
+    let free = with(asked(), json!({"output_config": {}}));
+    let serve = async {
+        let mut call = worker.call().await;
+        call.answer(&["x"], FinishReason::Stop).await;
+        call.generate
+    };
+    let (_, generate) = tokio::join!(post(gateway.address, MESSAGES, &free), serve);
+    assert_eq!(generate.sampling.unwrap().constraint, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_are_counted_without_a_worker() {
     let (_pki, gateway, mut worker) = with_one_worker().await;
     let mut body = asked();

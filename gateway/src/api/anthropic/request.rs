@@ -7,6 +7,7 @@ use tandem_text::TextModel;
 use tandem_wire::proto;
 
 use super::content;
+use crate::api::constraint;
 use crate::api::error::ApiError;
 use crate::api::form::Form;
 use crate::api::params::Params;
@@ -76,6 +77,7 @@ fn prompt(
         messages.push(content::system(system)?);
     }
     content::messages(&mut params, &mut messages)?;
+    sampling.constraint = output(&mut params)?;
     let mut rendering = Rendering::plain(tools(&mut params)?);
     if let Some(thinks) = thinking(&mut params, known)?
         && text.template_uses(THINKING)
@@ -93,6 +95,16 @@ fn prompt(
         rendering.continue_final_message = true;
     }
     rendering.prompt(messages, Endpoint::Messages, text, known, sampling)
+}
+
+/// What the answer must be.
+fn output(params: &mut Params) -> Result<Option<proto::Constraint>, ApiError> {
+    let Some(mut output) = params.object("output_config")? else {
+        return Ok(None);
+    };
+    let format = output.object("format")?;
+    output.finish(&[("effort", unsupported::never)])?;
+    format.map(constraint::output_format).transpose()
 }
 
 fn routing(params: &mut Params) -> Result<Routing, ApiError> {
