@@ -46,12 +46,15 @@ impl Tools {
         } else {
             choice
         };
+        // A named function is called once, unless the client says otherwise: clients that name one take
+        // a second call for a fault.
+        let named = choice["type"] == "function";
         let choice = ToolChoice::check(&choice, &tools).map_err(wrong)?;
         // As in vLLM the model does not hear of tools that it may not call.
         Ok((choice.must() != Must::Never).then(|| Self {
             definitions,
             choice,
-            parallel: parallel.unwrap_or(true),
+            parallel: parallel.unwrap_or(!named),
         }))
     }
 }

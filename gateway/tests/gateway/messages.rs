@@ -173,7 +173,10 @@ async fn an_answer_may_be_held_to_a_schema() {
     let (_pki, gateway, mut worker) = with_one_worker().await;
     let schema = json!({"type": "object", "properties": {"city": {"type": "string"}}});
     let format = json!({"type": "json_schema", "schema": schema});
-    let body = with(asked(), json!({"output_config": {"format": format, "effort": null}}));
+    let body = with(
+        asked(),
+        json!({"output_config": {"format": format, "effort": null}}),
+    );
     let serve = async {
         let mut call = worker.call().await;
         call.answer(&["{}"], FinishReason::Stop).await;

@@ -174,16 +174,28 @@ async fn a_streamed_chats_calls_come_as_deltas() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_choice_of_tools_holds_the_worker_to_it() {
     let (_model, _pki, gateway, mut worker) = with_hermes().await;
-    for choice in [
-        json!("required"),
-        json!({"type": "function", "function": {"name": "weather"}}),
+    let named = json!({"type": "function", "function": {"name": "weather"}});
+    let mut grammars = Vec::new();
+    for (choice, parallel) in [
+        (json!("required"), Value::Null),
+        (json!("required"), json!(false)),
+        (named.clone(), Value::Null),
+        (named, json!(true)),
     ] {
-        let body = with(tooled(), json!({"tool_choice": choice}));
+        let more = json!({"tool_choice": choice, "parallel_tool_calls": parallel});
+        let body = with(tooled(), more);
         let (reply, (_, constraint)) =
             tokio::join!(post(gateway.address, CHAT, &body), serve(&mut worker));
         assert_eq!(reply.status, 200, "{}", reply.body);
-        assert!(matches!(constraint, Some(Kind::Lark(_))), "{constraint:?}");
+        let Some(Kind::Lark(grammar)) = constraint else {
+            panic!("not held to calls: {constraint:?}");
+        };
+        grammars.push(grammar);
     }
+    // A function that is named is called once, unless several calls are asked for.
+    assert_ne!(grammars[0], grammars[1]);
+    assert_eq!(grammars[1], grammars[2]);
+    assert_eq!(grammars[0], grammars[3]);
     let body = with(tooled(), json!({"tool_choice": "none"}));
     let (reply, (prompt, constraint)) =
         tokio::join!(post(gateway.address, CHAT, &body), serve(&mut worker));
