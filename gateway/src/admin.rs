@@ -4,6 +4,7 @@
 //! refuses what a browser sends for another site. Decides nothing: it asks the door, the workers'
 //! sessions and the configuration's follower. Every reply but the figures is JSON, errors too.
 
+mod explain;
 mod guard;
 mod page;
 mod routes;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tandem_wire::Endpoint;
 use tokio::sync::{Notify, watch};
 
 use crate::api::error::{ApiError, RETRY_AFTER};
@@ -27,6 +28,8 @@ pub(crate) struct App {
     pub(crate) reading: Reading,
     /// Whether the log names the blocks of prompts.
     pub(crate) log_prefix_hashes: bool,
+    /// Of the control plane; it knows until when certificates hold.
+    pub(crate) endpoint: Endpoint,
     /// Who may come in.
     pub(crate) gate: Arc<Gate>,
     /// Those in flight.

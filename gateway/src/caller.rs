@@ -9,11 +9,16 @@ use http::{Extensions, HeaderMap, HeaderName};
 use tandem_config::KeyEntry;
 use tandem_core::admission::{AdmissionSettings, ClassId, Limits, TenantId};
 use tandem_core::front_door::KeyLimits;
+use tandem_core::pairing::session;
+use tandem_policies::SessionHeader;
 
 use crate::api::error::ApiError;
 
 /// Names the class of a request.
 pub(crate) const CLASS: HeaderName = HeaderName::from_static("x-tandem-class");
+
+/// Longest name of a session, in bytes.
+const LONGEST_SESSION: usize = 256;
 
 /// The sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +89,8 @@ pub(crate) struct Standing {
     pub(crate) tenant: TenantId,
     pub(crate) key: Option<KeyLimits>,
     pub(crate) class: ClassId,
+    /// A hash of the session that a header names.
+    pub(crate) session: Option<u64>,
 }
 
 impl Standing {
@@ -92,6 +99,7 @@ impl Standing {
         headers: &HeaderMap,
         extensions: &Extensions,
         settings: &AdmissionSettings,
+        session_header: &SessionHeader,
     ) -> Result<Self, ApiError> {
         let anonymous = Caller::default();
         let caller = extensions.get::<Caller>().unwrap_or(&anonymous);
@@ -103,7 +111,31 @@ impl Standing {
             tenant: TenantId::new(Arc::clone(&caller.tenant)),
             key,
             class: class(headers, caller, settings)?,
+            session: session_named(headers, session_header)?,
         })
+    }
+}
+
+/// Which session the header names; what makes no sense is refused, since its sender would not notice.
+fn session_named(headers: &HeaderMap, header: &SessionHeader) -> Result<Option<u64>, ApiError> {
+    let Some(header) = header.name() else {
+        return Ok(None);
+    };
+    let mut values = headers.get_all(header).iter();
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
+    let name = value.to_str().ok().map(str::trim);
+    let name = name.filter(|name| (1..=LONGEST_SESSION).contains(&name.len()));
+    match (name, values.next()) {
+        (Some(name), None) => Ok(Some(session(name))),
+        _ => {
+            let message = format!(
+                "Invalid header '{header}': want one name of a session, 1 to {LONGEST_SESSION} characters \
+                 of ASCII."
+            );
+            Err(ApiError::value(header, message))
+        }
     }
 }
 
@@ -118,7 +150,7 @@ fn class(
         };
         return settings.class_named(name).ok_or_else(|| {
             ApiError::internal(format!(
-                "The class {name} of this API key is not configured."
+                "The class {name} of this API key or token is not configured."
             ))
         });
     };
@@ -132,7 +164,7 @@ fn class(
     if let Some(class) = settings.class_named(name).filter(|_| allowed(name)) {
         return Ok(class);
     }
-    let names = settings.classes.iter().map(|class| class.name.as_str());
+    let names = settings.nameable().map(|(_, class)| class.name.as_str());
     let names: Vec<&str> = names.filter(|name| allowed(name)).collect();
     let shown: String = name.chars().take(64).collect();
     let message = format!(
@@ -166,7 +198,8 @@ mod tests {
         if let Some(caller) = caller {
             extensions.insert(caller);
         }
-        Standing::of(&headers, &extensions, &settings()).map(|standing| standing.class)
+        let header = SessionHeader::default();
+        Standing::of(&headers, &extensions, &settings(), &header).map(|standing| standing.class)
     }
 
     #[test]
@@ -198,5 +231,33 @@ mod tests {
         let error = class_of(Some(caller.clone()), Some("chat")).unwrap_err();
         assert!(error.message.ends_with("only batch."), "{}", error.message);
         assert_eq!(class_of(Some(caller), Some("batch")), Ok(ClassId(1)));
+    }
+
+    #[test]
+    fn a_header_names_the_session_once_and_within_bounds() {
+        let named = |values: &[&[u8]], header: &SessionHeader| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append("x-session-id", HeaderValue::from_bytes(value).unwrap());
+            }
+            session_named(&headers, header).map_err(|error| error.param.unwrap())
+        };
+        let header = SessionHeader::default();
+        assert_eq!(named(&[], &header), Ok(None));
+        assert_eq!(named(&[b" a b "], &header), Ok(Some(session("a b"))));
+        assert_eq!(named(&[&[b'x'; 257]], &SessionHeader::none()), Ok(None));
+        for bad in [
+            &[&b""[..]][..],
+            &[b" "],
+            &[&[b'x'; 257]],
+            &["\u{e9}".as_bytes()],
+            &[b"a", b"a"],
+        ] {
+            assert_eq!(
+                named(bad, &header),
+                Err("x-session-id".to_owned()),
+                "{bad:?}"
+            );
+        }
     }
 }

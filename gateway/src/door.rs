@@ -1,9 +1,11 @@
 //! The task that owns the front door, and the handle to it.
 //!
 //! What must hold: whoever submits holds a [`Ticket`], and a ticket's end always reaches the door,
-//! however its request ends: room for that message is set aside before the request is submitted.
+//! however its request ends: room for that message is set aside before the request is submitted, and its
+//! place is free again only once the door has seen it.
 
 mod blocks;
+mod places;
 mod ticket;
 mod view;
 
@@ -14,19 +16,23 @@ use std::time::Duration;
 use tandem_core::admission::AdmissionSettings;
 use tandem_core::fleet::{NotJoined, Standing, WorkerFacts, WorkerLoad};
 use tandem_core::front_door::{FrontDoor, Input, Output, Rejection};
-use tandem_core::pairing::Pair;
+use tandem_core::pairing::{NoPair, Pair, RequestFacts};
 use tandem_core::{Instant, RequestId, WorkerId};
 use tandem_policies::Pairing;
 use tandem_wire::task::{Task, spawn};
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::clock::Clock;
 
+use places::{Place, Places};
 pub(crate) use ticket::Ticket;
 pub(crate) use view::View;
 
 /// Messages to the door beside the tickets' ends.
 const COMMANDS: usize = 256;
+/// Tickets that any configuration may ask for: `max_connections` and `queue_limit` are a million each at
+/// most. A channel's room is fixed when it is made, and costs nothing until it is used.
+const MOST_TICKETS: usize = 2_000_000;
 
 /// What the door answers to a submission or a refusal: whom to ask, or why nobody.
 pub(crate) type Answer = Result<Pair, Rejected>;
@@ -62,10 +68,32 @@ enum Command {
         change: Change,
         answer: oneshot::Sender<Option<Allowed>>,
     },
+    /// What the policy would choose now; `None` where there is no such request.
+    Explain {
+        question: Question,
+        answer: oneshot::Sender<Option<Result<Pair, NoPair>>>,
+    },
     /// Another policy.
     Follow(Box<Pairing>),
-    /// A ticket ended.
-    End { request: RequestId, generated: u32 },
+    /// Other settings of admission, and so many tickets; answered once they are in force.
+    Admit {
+        settings: Box<AdmissionSettings>,
+        tickets: usize,
+        answer: oneshot::Sender<()>,
+    },
+}
+
+/// A message on its way to the door.
+#[derive(Debug)]
+enum Sent {
+    /// A command, which holds one of [`COMMANDS`] until it is heard.
+    Command(Command, OwnedSemaphorePermit),
+    /// A ticket ended; it holds the ticket's place until it is heard.
+    End {
+        request: RequestId,
+        generated: u32,
+        place: Place,
+    },
 }
 
 /// What operators allow a worker, here and now: this gateway's own rule, which the worker does not know and
@@ -121,16 +149,26 @@ impl Change {
     }
 }
 
+/// For what the policy would choose.
+#[derive(Debug)]
+pub(crate) enum Question {
+    /// A request in flight.
+    Request(RequestId),
+    /// One that would come now.
+    Facts(Box<RequestFacts>),
+}
+
 /// Talks to the door's task.
 #[derive(Clone, Debug)]
 pub(crate) struct Door {
-    commands: mpsc::Sender<Command>,
-    /// Tickets that are not out, of `tickets`.
-    free: Arc<Semaphore>,
-    tickets: usize,
+    messages: mpsc::Sender<Sent>,
+    /// Of commands that may be on their way.
+    commands: Arc<Semaphore>,
+    /// Of tickets.
+    places: Arc<Places>,
     view: watch::Receiver<View>,
     clock: Clock,
-    admission: Arc<AdmissionSettings>,
+    admission: watch::Receiver<Arc<AdmissionSettings>>,
 }
 
 /// The door's task has ended: the gateway is stopping.
@@ -145,45 +183,51 @@ impl Door {
         tickets: usize,
         policy: Pairing,
     ) -> (Self, Task<()>) {
-        let (commands, inbox) = mpsc::channel(tickets + COMMANDS);
+        let (messages, inbox) = mpsc::channel(MOST_TICKETS + COMMANDS);
         let clock = Clock::start();
-        let door = FrontDoor::new(admission.clone(), policy);
+        let (admit, admission) = watch::channel(Arc::new(admission));
+        let door = FrontDoor::new(AdmissionSettings::clone(&admission.borrow()), policy);
         let mut first = View::default();
         first.update(clock.now(), &door);
         let (publish, view) = watch::channel(first);
+        let places = Places::new(tickets);
         let keeper = Keeper {
             door,
             clock,
             waiting: HashMap::new(),
             allowed: BTreeMap::new(),
-            tickets,
+            places: Arc::clone(&places),
             publish,
+            admit,
         };
         let task = spawn("door", keeper.run(inbox));
-        let free = Arc::new(Semaphore::new(tickets));
-        (
-            Self {
-                commands,
-                free,
-                tickets,
-                view,
-                clock,
-                admission: Arc::new(admission),
-            },
-            task,
-        )
+        let door = Self {
+            messages,
+            commands: Arc::new(Semaphore::new(COMMANDS)),
+            places,
+            view,
+            clock,
+            admission,
+        };
+        (door, task)
     }
 
     /// How requests are admitted.
-    pub(crate) fn admission(&self) -> &AdmissionSettings {
-        &self.admission
+    pub(crate) fn admission(&self) -> Arc<AdmissionSettings> {
+        Arc::clone(&self.admission.borrow())
+    }
+
+    /// Says something to the door, once there is room for it.
+    async fn say(&self, command: Command) -> Result<(), Closed> {
+        let room = Arc::clone(&self.commands).acquire_owned().await;
+        let sent = Sent::Command(command, room.map_err(|_| Closed)?);
+        self.messages.send(sent).await.map_err(|_| Closed)
     }
 
     /// Requests that have not ended: those with a ticket, and those whose end the door has yet to
     /// see.
     pub(crate) fn in_flight(&self) -> usize {
-        let out = self.tickets - self.free.available_permits();
-        out.max(self.view.borrow().submitted)
+        self.places.taken()
     }
 
     /// What the door sees now.
@@ -203,7 +247,7 @@ impl Door {
             load,
             answer,
         };
-        self.commands.send(join).await.map_err(|_| Closed)?;
+        self.say(join).await?;
         answered.await.map_err(|_| Closed)
     }
 
@@ -219,25 +263,60 @@ impl Door {
             change,
             answer,
         };
-        self.commands.send(allow).await.map_err(|_| Closed)?;
+        self.say(allow).await?;
         answered.await.map_err(|_| Closed)
+    }
+
+    /// What the policy would choose now, with all that it looks at; `None` where there is no such
+    /// request.
+    pub(crate) async fn explain(
+        &self,
+        question: Question,
+    ) -> Result<Option<Result<Pair, NoPair>>, Closed> {
+        let (answer, answered) = oneshot::channel();
+        let explain = Command::Explain { question, answer };
+        self.say(explain).await?;
+        answered.await.map_err(|_| Closed)
+    }
+
+    /// The door's time.
+    pub(crate) fn now(&self) -> Instant {
+        self.clock.now()
     }
 
     /// Chooses by another policy from now on.
     pub(crate) async fn follow(&self, policy: Pairing) {
         // Fails only where the gateway is stopping.
-        let _ = self.commands.send(Command::Follow(Box::new(policy))).await;
+        let _ = self.say(Command::Follow(Box::new(policy))).await;
+    }
+
+    /// Admits by other settings from now on, numbered as those before, and gives out so many tickets.
+    pub(crate) async fn admit(&self, settings: AdmissionSettings, tickets: usize) {
+        let (answer, answered) = oneshot::channel();
+        let admit = Command::Admit {
+            settings: Box::new(settings),
+            tickets,
+            answer,
+        };
+        // Fails only where the gateway is stopping.
+        if self.say(admit).await.is_ok() {
+            let _ = answered.await;
+        }
     }
 
     /// Something happened that the door does not answer.
     pub(crate) async fn tell(&self, input: Input) {
         // Fails only where the gateway is stopping.
-        let _ = self.commands.send(Command::Tell(input)).await;
+        let _ = self.say(Command::Tell(input)).await;
     }
 
     /// Something happened that the door may miss: told unless it is behind.
     pub(crate) fn hint(&self, input: Input) {
-        let _ = self.commands.try_send(Command::Tell(input));
+        if let Ok(room) = Arc::clone(&self.commands).try_acquire_owned() {
+            let _ = self
+                .messages
+                .try_send(Sent::Command(Command::Tell(input), room));
+        }
     }
 }
 
@@ -250,29 +329,42 @@ struct Keeper {
     /// Where it is not as at first, also of workers that are gone for now. An operator names each of
     /// them, so there are few.
     allowed: BTreeMap<WorkerId, Allowed>,
-    /// At most so many are out.
-    tickets: usize,
+    /// Of tickets.
+    places: Arc<Places>,
     publish: watch::Sender<View>,
+    admit: watch::Sender<Arc<AdmissionSettings>>,
 }
 
 impl Keeper {
-    async fn run(mut self, mut inbox: mpsc::Receiver<Command>) {
+    async fn run(mut self, mut inbox: mpsc::Receiver<Sent>) {
         loop {
             let wake = self.door.deadline().map(|moment| self.clock.tokio(moment));
-            let command = tokio::select! {
-                command = inbox.recv() => match command {
-                    Some(command) => Some(command),
+            let sent = tokio::select! {
+                sent = inbox.recv() => match sent {
+                    Some(sent) => Some(sent),
                     None => return,
                 },
                 () = sleep_until(wake) => None,
             };
-            self.handle(command);
+            let now = self.clock.now();
+            match sent {
+                None => self.door.handle(now, Input::Tick),
+                Some(Sent::Command(command, _room)) => self.handle(now, command),
+                Some(Sent::End {
+                    request,
+                    generated,
+                    place,
+                }) => {
+                    self.waiting.remove(&request);
+                    self.door.handle(now, Input::Ended { request, generated });
+                    drop(place);
+                }
+            }
             while let Some(output) = self.door.poll() {
                 self.answer(output);
             }
-            // A ticket's end is sent before another ticket takes its place.
             assert!(
-                self.door.in_flight() <= self.tickets,
+                self.door.in_flight() <= self.places.taken(),
                 "whoever submits holds a ticket"
             );
             let now = self.clock.now();
@@ -283,39 +375,52 @@ impl Keeper {
         }
     }
 
-    fn handle(&mut self, command: Option<Command>) {
-        let now = self.clock.now();
+    fn handle(&mut self, now: Instant, command: Command) {
         match command {
-            None => self.door.handle(now, Input::Tick),
-            Some(Command::Tell(input)) => self.door.handle(now, input),
-            Some(Command::Place {
+            Command::Tell(input) => self.door.handle(now, input),
+            Command::Place {
                 request,
                 input,
                 answer,
-            }) => {
+            } => {
                 self.waiting.insert(request, answer);
                 self.door.handle(now, input);
             }
-            Some(Command::Join {
+            Command::Join {
                 facts,
                 load,
                 answer,
-            }) => {
+            } => {
                 let allowed = self.allowed.get(&facts.worker).copied().unwrap_or_default();
                 let (standing, weight) = (allowed.standing(), allowed.weight);
                 let _ = answer.send(self.door.join_as(*facts, load, standing, weight));
             }
-            Some(Command::Allow {
+            Command::Allow {
                 worker,
                 change,
                 answer,
-            }) => {
+            } => {
                 let _ = answer.send(self.allow(worker, change));
             }
-            Some(Command::Follow(policy)) => self.door.set_policy(*policy),
-            Some(Command::End { request, generated }) => {
-                self.waiting.remove(&request);
-                self.door.handle(now, Input::Ended { request, generated });
+            Command::Explain { question, answer } => {
+                let explained = match question {
+                    Question::Request(request) => self.door.explain(now, request),
+                    Question::Facts(facts) => Some(self.door.would_choose(now, *facts)),
+                };
+                // Whoever asked may have left.
+                let _ = answer.send(explained);
+            }
+            Command::Follow(policy) => self.door.set_policy(*policy),
+            Command::Admit {
+                settings,
+                tickets,
+                answer,
+            } => {
+                self.places.resize(tickets);
+                self.door.set_admission(*settings.clone());
+                // After the door knows the classes: a request may now be of one that is new.
+                self.admit.send_replace(Arc::new(*settings));
+                let _ = answer.send(());
             }
         }
     }

@@ -29,11 +29,12 @@ mod tls;
 mod trace_context;
 
 pub(crate) use layers::answers;
-pub(crate) use open::{OpenError, Opened, open};
+pub(crate) use open::{FollowsLimits, OpenError, Opened, open};
 pub(crate) use routes::ready;
 pub(crate) use server::{Stages, serve};
 pub(crate) use target::percent_decoded;
 pub use tls::TlsError;
+pub(crate) use tls::{NextCertificate, Tls};
 
 #[cfg(test)]
 mod fuzz;

@@ -24,6 +24,7 @@ mod http;
 mod journal;
 mod live;
 mod metrics;
+mod parts;
 mod reading;
 mod relay;
 mod reload;

@@ -129,6 +129,11 @@ impl Metrics {
         })
     }
 
+    /// Admission follows other settings from now on, numbered as those before.
+    pub(crate) fn follow(&self, admission: &AdmissionSettings) {
+        self.admission.follow(&self.recorder, admission);
+    }
+
     /// The figures of a model's requests.
     pub(crate) fn of_model(&self, model: &str) -> Arc<OfModel> {
         let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);

@@ -8,9 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tandem_config::GatewayConfig;
 use tandem_dialect::Dialect;
 use tandem_text::{TextError, TextModel};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use crate::api::error::ApiError;
 use crate::api::request::{Endpoint, Known, Request};
@@ -30,7 +31,7 @@ pub(crate) struct Reading {
     longest_token: usize,
     /// The name of the model's file, where the model has none of its own.
     name: String,
-    limits: Limits,
+    limits: watch::Sender<Limits>,
     dialect: Dialect,
     /// Control tokens that mark something in an answer, with their texts.
     markers: Arc<[(u32, &'static str)]>,
@@ -45,6 +46,16 @@ pub(crate) struct Limits {
     pub(crate) default_max_tokens: Option<u32>,
     /// Answers that one request may ask for.
     pub(crate) max_choices: usize,
+}
+
+impl Limits {
+    pub(crate) const fn of(config: &GatewayConfig) -> Self {
+        Self {
+            threads: config.tokenizer_threads,
+            default_max_tokens: config.default_max_tokens,
+            max_choices: config.max_choices,
+        }
+    }
 }
 
 impl Reading {
@@ -63,7 +74,7 @@ impl Reading {
             longest_token: longest.unwrap_or(1).max(1),
             text: Arc::new(text),
             threads: Arc::new(Semaphore::new(limits.threads.max(1))),
-            limits,
+            limits: watch::Sender::new(limits),
             dialect,
             markers,
         })
@@ -97,6 +108,11 @@ impl Reading {
     /// Control tokens that mark something in an answer: their texts are part of it.
     pub(crate) fn markers(&self) -> Arc<[(u32, &'static str)]> {
         Arc::clone(&self.markers)
+    }
+
+    /// Reads requests by these limits from now on, but for the number of threads.
+    pub(crate) fn follow(&self, limits: Limits) {
+        self.limits.send_replace(limits);
     }
 
     /// Reads a request's body.
@@ -137,6 +153,7 @@ impl Reading {
 
     fn known(&self, view: &View) -> Known {
         let context = self.context(view);
+        let limits = *self.limits.borrow();
         let longest_text = (context as usize)
             .saturating_mul(self.longest_token)
             .saturating_mul(NORMALISED);
@@ -148,8 +165,8 @@ impl Reading {
                 .collect(),
             context,
             longest_text,
-            default_max_tokens: self.limits.default_max_tokens,
-            max_choices: self.limits.max_choices,
+            default_max_tokens: limits.default_max_tokens,
+            max_choices: limits.max_choices,
             dialect: self.dialect,
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! Owns the file that the gateway was started from, and the order of a reload: read and check all of
 //! it, have every part of the gateway make ready what it needs (new keys are read, a policy is built),
-//! and only where nothing failed put all of it in force. A reload that fails changes nothing.
+//! and only where nothing failed put all of it in force. A reload that fails changes nothing. The clients'
+//! certificate is looked at with the rest.
 //!
 //! A signal, the admin listener, or a change of one of the files asks for it. A file's change is taken
 //! once all files have been left alone for one [`LOOK_EVERY`], so that no half-written one is read.
@@ -22,6 +23,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::app::unix_seconds;
+use crate::http::{NextCertificate, Tls};
 use files::Files;
 
 pub(crate) use report::{Outcome, Report, Trigger};
@@ -36,11 +38,20 @@ const WAITING: usize = 8;
 const RELOADABLE: &[&str] = &[
     "gateway.workers",
     "gateway.request_timeout_ms",
+    "gateway.header_timeout_ms",
     "gateway.max_body_bytes",
+    "gateway.max_connections",
+    "gateway.queue_limit",
+    "gateway.default_max_tokens",
+    "gateway.max_choices",
     "gateway.drain_timeout_ms",
     "gateway.drain_pause_ms",
+    "http.idle_timeout_ms",
+    "http.min_body_bytes_per_s",
+    "http.max_streams",
     "auth",
     "admin.key_hash",
+    "admission",
     "policy",
     "log.level",
 ];
@@ -143,6 +154,7 @@ pub(crate) fn follow(
     origin: Origin,
     config: &GatewayConfig,
     parts: Vec<Box<dyn Part>>,
+    tls: Option<Tls>,
 ) -> (Reloads, Task<()>) {
     let (asks, asked) = mpsc::channel(WAITING);
     let files = Files::of(&origin.file, config);
@@ -155,6 +167,7 @@ pub(crate) fn follow(
         live_text: origin.text.clone(),
         live: Arc::new(config.clone()),
         parts: parts.into(),
+        tls,
         files,
         origin,
         publish,
@@ -178,6 +191,8 @@ struct Follower {
     live_text: String,
     live: Arc<GatewayConfig>,
     parts: Arc<[Box<dyn Part>]>,
+    /// The clients' certificate, which its own watch looks at too, and less often.
+    tls: Option<Tls>,
     files: Files,
     publish: watch::Sender<Arc<Report>>,
 }
@@ -189,6 +204,7 @@ struct Prepared {
     text: String,
     files: Files,
     commits: Vec<Commit>,
+    certificate: Option<NextCertificate>,
 }
 
 impl Follower {
@@ -217,12 +233,14 @@ impl Follower {
     }
 
     async fn reload(&mut self, trigger: Trigger) -> Outcome {
-        let (file, live, parts) = (
+        let (file, live, parts, tls) = (
             self.origin.file.clone(),
             Arc::clone(&self.live),
             Arc::clone(&self.parts),
+            self.tls.clone(),
         );
-        let preparing = tokio::task::spawn_blocking(move || prepare(&file, &live, &parts));
+        let preparing =
+            tokio::task::spawn_blocking(move || prepare(&file, &live, &parts, tls.as_ref()));
         let prepared = match preparing.await {
             Ok(prepared) => prepared,
             Err(_) => Err(vec!["the configuration could not be read".to_owned()]),
@@ -232,7 +250,10 @@ impl Follower {
                 self.files.note();
                 Outcome::Failed { problems }
             }
-            Ok(prepared) if prepared.files.digests() == self.files.digests() => {
+            Ok(prepared)
+                if prepared.files.digests() == self.files.digests()
+                    && prepared.certificate.is_none() =>
+            {
                 self.files = prepared.files;
                 Outcome::Unchanged
             }
@@ -258,10 +279,16 @@ impl Follower {
         for commit in prepared.commits {
             commit.await;
         }
+        let certificate = prepared.certificate.zip(self.tls.as_ref());
+        let certificate = certificate.map(|(next, tls)| {
+            tls.take(next);
+            tls.config().certificate.display().to_string()
+        });
         (self.origin.set_log)(prepared.config.log);
         let mut changed = changed_keys(&self.live_text, &prepared.text).unwrap_or_default();
         let aside = self.files.changed_beside(&prepared.files);
         changed.extend(aside.iter().map(|path| path.display().to_string()));
+        changed.extend(certificate);
         let since_start = changed_keys(&self.started_with, &prepared.text).unwrap_or_default();
         let restart = since_start
             .into_iter()
@@ -279,6 +306,7 @@ fn prepare(
     file: &Path,
     live: &GatewayConfig,
     parts: &[Box<dyn Part>],
+    tls: Option<&Tls>,
 ) -> Result<Prepared, Vec<String>> {
     let lines = |text: String| text.lines().map(str::to_owned).collect::<Vec<_>>();
     let (config, text) = read(file).map_err(|error| lines(error.to_string()))?;
@@ -295,6 +323,11 @@ fn prepare(
             Err(problem) => problems.extend(lines(problem)),
         }
     }
+    let certificate = tls.map_or(Ok(None), Tls::look);
+    let certificate = certificate.unwrap_or_else(|error| {
+        problems.push(format!("[tls] {error}"));
+        None
+    });
     if !problems.is_empty() {
         return Err(problems);
     }
@@ -304,6 +337,7 @@ fn prepare(
         text,
         files,
         commits,
+        certificate,
     })
 }
 
@@ -333,6 +367,7 @@ mod tests {
             "gateway.listen",
             "admin",
             "admin.listen",
+            "http.max_headers",
             "authority",
             "log.format",
             "gateway",

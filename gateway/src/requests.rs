@@ -3,8 +3,10 @@
 //! Owns no more than clients could send at once, and the last [`REMEMBERED`] decisions. Holds nothing
 //! of what a client or a model said.
 
+mod decision;
 #[cfg(test)]
 mod tests;
+pub(crate) mod why;
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Deref;
@@ -13,12 +15,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dashmap::DashMap;
-use serde_json::{Map, Value, json};
+use dashmap::mapref::multiple::RefMulti;
+use serde_json::{Value, json};
 use tandem_core::pairing::Pair;
 use tandem_core::{RequestId, WorkerId};
 use tokio::time::Instant;
 
 use crate::caller::Caller;
+use decision::{Decision, Step, explained};
 
 /// Ended requests whose decisions can be looked up.
 const REMEMBERED: usize = 1024;
@@ -114,76 +118,6 @@ impl Progress {
     }
 }
 
-/// Something that was decided about a request.
-#[derive(Clone, Debug)]
-enum Step {
-    Asked(Pair),
-    NotTaken(String),
-    Reserved,
-    Ended(String),
-}
-
-/// An ended request's way.
-#[derive(Debug)]
-struct Decision {
-    request: RequestId,
-    name: String,
-    endpoint: &'static str,
-    tenant: Arc<str>,
-    ended_at_ms: u64,
-    total: Duration,
-    ttft: Option<Duration>,
-    tokens: u64,
-    progress: Progress,
-}
-
-impl Decision {
-    fn json(&self) -> Value {
-        let progress = &self.progress;
-        let pair = progress.pair.as_ref();
-        let how = progress
-            .steps
-            .iter()
-            .rev()
-            .find_map(|(_, step)| match step {
-                Step::Ended(how) => Some(how.as_str()),
-                Step::Asked(_) | Step::NotTaken(_) | Step::Reserved => None,
-            });
-        let how = how.unwrap_or("client_gone");
-        let stages: Map<String, Value> = Stage::ALL
-            .into_iter()
-            .zip(progress.spent)
-            .filter(|(_, spent)| !spent.is_zero())
-            .map(|(stage, spent)| (stage.spent_as().to_owned(), json!(ms(spent))))
-            .collect();
-        json!({
-            "request": self.request.to_string(),
-            "request_id": self.name,
-            "endpoint": self.endpoint,
-            "tenant": &*self.tenant,
-            "ended_at_ms": self.ended_at_ms,
-            "outcome": how,
-            "failed": !FINISHED.contains(&how),
-            "decode": pair.map(|pair| pair.decode.as_str()),
-            "prefill": pair.and_then(|pair| pair.prefill.as_ref()).map(WorkerId::as_str),
-            "prompt_tokens": progress.prompt_tokens,
-            "tokens": self.tokens,
-            "ttft_ms": self.ttft.map(ms),
-            "total_ms": ms(self.total),
-            "stages": stages,
-            "steps": shown(&progress.steps),
-        })
-    }
-}
-
-/// How requests end well.
-const FINISHED: [&str; 4] = ["stop", "length", "tool_calls", "content_filter"];
-
-/// Milliseconds with their fraction.
-fn ms(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
-}
-
 impl Requests {
     /// A request has arrived.
     pub(crate) fn enter(
@@ -273,27 +207,29 @@ impl Requests {
         rows.into_iter().map(|(_, row)| row).collect()
     }
 
+    /// The request in flight of that name: our id for it or its `x-request-id`.
+    pub(crate) fn in_flight(&self, name: &str) -> Option<RequestId> {
+        let is_meant = |e: &RefMulti<'_, RequestId, Arc<Entry>>| is_meant(e.key(), &e.name, name);
+        self.open.iter().find(is_meant).map(|entry| *entry.key())
+    }
+
     /// Why a request went where it went, by our id for it or by its `x-request-id`; of several of that
     /// name the latest.
     pub(crate) fn explain(&self, name: &str) -> Option<Value> {
-        let is_meant = |request: &RequestId, own: &str| own == name || request.to_string() == name;
-        let open = self.open.iter().find(|e| is_meant(e.key(), &e.name));
+        let open = self.in_flight(name);
+        let open = open.and_then(|request| self.open.get(&request));
         if let Some(entry) = open {
             let mut value = entry.json(*entry.key());
-            value["steps"] = shown(&entry.progress().steps);
+            value["steps"] = explained(&entry.progress().steps);
             return Some(value);
         }
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let mut latest = ended.iter().rev();
-        let decision = latest.find(|decision| is_meant(&decision.request, &decision.name))?;
-        Some(json!({
-            "request": decision.request.to_string(),
-            "request_id": decision.name,
-            "tenant": &*decision.tenant,
-            "stage": "ended",
-            "ended_at_ms": decision.ended_at_ms,
-            "steps": shown(&decision.progress.steps),
-        }))
+        let decision = latest.find(|own| is_meant(&own.request, &own.name, name))?;
+        let mut value = decision.json();
+        value["stage"] = json!("ended");
+        value["steps"] = explained(&decision.progress.steps);
+        Some(value)
     }
 
     /// The last `most` that ended, the latest first.
@@ -409,6 +345,11 @@ impl Way {
         }
     }
 
+    /// Nobody takes it, and why.
+    pub(crate) fn turned_away(&self, why: &str) {
+        self.step(Step::TurnedAway(why.to_owned()));
+    }
+
     /// How it ended: `stop`, or an error's code.
     pub(crate) fn ended(&self, how: &str) {
         self.step(Step::Ended(how.to_owned()));
@@ -461,23 +402,8 @@ impl Drop for Tracked {
     }
 }
 
-fn shown(steps: &[(u64, Step)]) -> Value {
-    let step = |(after_ms, step): &(u64, Step)| {
-        let mut value = match step {
-            Step::Asked(pair) => json!({
-                "step": "asked",
-                "decode": pair.decode.as_str(),
-                "prefill": pair.prefill.as_ref().map(WorkerId::as_str),
-                "why": pair.why.to_string(),
-            }),
-            Step::NotTaken(why) => json!({"step": "not taken on", "why": why}),
-            Step::Reserved => json!({"step": "reserved"}),
-            Step::Ended(how) => json!({"step": "ended", "why": how}),
-        };
-        value["after_ms"] = json!(after_ms);
-        value
-    };
-    steps.iter().map(step).collect()
+fn is_meant(request: &RequestId, own: &str, name: &str) -> bool {
+    own == name || request.to_string() == name
 }
 
 fn millis(since: Instant) -> u64 {

@@ -36,9 +36,10 @@ use crate::door::Door;
 use crate::http::{self, OpenError, Stages, TlsError};
 use crate::live::Live;
 use crate::metrics::Metrics;
+use crate::parts::{self, Followers};
 use crate::reading::{self, Reading};
 use crate::relay::Farewells;
-use crate::reload::{self, Commit, Origin, Part};
+use crate::reload::{self, Origin};
 use crate::requests::Requests;
 use crate::roster::Roster;
 use crate::workers::{self, Party, Workers};
@@ -159,9 +160,7 @@ impl Gateway {
         let opened = http::open(&config, &metrics)?;
         let address = opened.address;
         let policy = Pairing::new(&config.policy, rand::random());
-        // One request for each connection, and as many as may wait besides.
-        let tickets = config.max_connections + config.queue_limit;
-        let (door, door_task) = Door::open(admission, tickets, policy);
+        let (door, door_task) = Door::open(admission, parts::tickets(&config), policy);
         let roster = Arc::new(Roster::default());
         let requests = Arc::new(Requests::default());
         let party = Party {
@@ -177,8 +176,17 @@ impl Gateway {
         let gate = Arc::new(Gate::new(rules));
         let live = Live::new(config.clone());
         let follow = |origin| {
-            let parts = parts(&live, &gate, &door, &workers);
-            reload::follow(origin, &config, parts)
+            let followers = Followers {
+                live: live.clone(),
+                gate: Arc::clone(&gate),
+                door: door.clone(),
+                workers: Arc::clone(&workers),
+                reading: reading.clone(),
+                metrics: Arc::clone(&metrics),
+                limits: opened.limits.clone(),
+            };
+            let tls = opened.front.tls.clone();
+            reload::follow(origin, &config, followers.parts(), tls)
         };
         let (reloads, reload_task) = origin.map(follow).unzip();
         let (farewells, farewell_task) = Farewells::start();
@@ -190,6 +198,7 @@ impl Gateway {
             metrics,
             reading,
             log_prefix_hashes: config.telemetry.log_prefix_hashes,
+            endpoint: endpoint.clone(),
             gate,
             requests,
             live,
@@ -264,42 +273,6 @@ fn control(config: &GatewayConfig, local: SocketAddr) -> Result<(Endpoint, Task<
     Ok((endpoint, renewals))
 }
 
-/// The parts that follow the configuration, in the order in which they are told.
-fn parts(live: &Live, gate: &Arc<Gate>, door: &Door, workers: &Arc<Workers>) -> Vec<Box<dyn Part>> {
-    let gate = Arc::clone(gate);
-    let keys = move |_: &GatewayConfig, new: &GatewayConfig| {
-        let rules = Rules::load(&new.auth).map_err(|error| error.to_string())?;
-        let gate = Arc::clone(&gate);
-        let commit: Commit = Box::pin(async move { gate.exchange(rules) });
-        Ok(Some(commit))
-    };
-    let door = door.clone();
-    let policy = move |old: &GatewayConfig, new: &GatewayConfig| {
-        if old.policy == new.policy {
-            return Ok(None);
-        }
-        let policy = Pairing::new(&new.policy, rand::random());
-        let door = door.clone();
-        let commit: Commit = Box::pin(async move { door.follow(policy).await });
-        Ok(Some(commit))
-    };
-    let workers = Arc::clone(workers);
-    let fleet = move |_: &GatewayConfig, new: &GatewayConfig| {
-        workers
-            .check(&new.workers)
-            .map_err(|error| error.to_string())?;
-        let (workers, addresses) = (Arc::clone(&workers), new.workers.clone());
-        let commit: Commit = Box::pin(async move { workers.follow(&addresses).await });
-        Ok(Some(commit))
-    };
-    vec![
-        Box::new(live.clone()),
-        Box::new(keys),
-        Box::new(policy),
-        Box::new(fleet),
-    ]
-}
-
 /// Resolves when no more connections are to be taken: some time after the end was asked for.
 async fn drain(app: Arc<App>, shutdown: impl Future<Output = ()>) {
     tokio::select! {
@@ -354,11 +327,7 @@ fn warn_if_open(config: &GatewayConfig, address: SocketAddr) {
 
 async fn load(config: &GatewayConfig) -> Result<(Reading, Rules), StartError> {
     let (path, auth) = (config.tokenizer.clone(), config.auth.clone());
-    let limits = reading::Limits {
-        threads: config.tokenizer_threads,
-        default_max_tokens: config.default_max_tokens,
-        max_choices: config.max_choices,
-    };
+    let limits = reading::Limits::of(config);
     let loading = move || {
         let rules = Rules::load(&auth)?;
         let reading = Reading::load(Path::new(&path), limits)?;

@@ -8,7 +8,7 @@ use tandem_wire::proto;
 use crate::app::App;
 use crate::door::Allowed;
 use crate::metrics::page_states;
-use crate::roster::{Seat, State};
+use crate::roster::{Introduction, Seat, State};
 
 /// The status page.
 pub(crate) fn page(app: &App) -> Value {
@@ -55,6 +55,9 @@ fn worker(address: SocketAddr, seat: &Seat) -> Value {
         "library": null,
         "model": null,
         "layers": null,
+        "labels": null,
+        "capabilities": null,
+        "measured": null,
         "pages": null,
         "queued": null,
         "running": null,
@@ -75,6 +78,8 @@ fn worker(address: SocketAddr, seat: &Seat) -> Value {
         row["provider"] = json!(introduction.provider.name);
         row["software"] = json!(introduction.provider.software);
         row["library"] = json!(introduction.provider.library);
+        row["labels"] = json!(facts.labels);
+        row["capabilities"] = capabilities(introduction);
     }
     if let Some(load) = &seat.load {
         let pages = load.pages.unwrap_or_default();
@@ -87,9 +92,42 @@ fn worker(address: SocketAddr, seat: &Seat) -> Value {
         row["queued"] = json!(load.queued_requests);
         row["running"] = json!(load.running);
         row["queued_prompt_tokens"] = json!(load.queued_prompt_tokens);
+        row["measured"] = json!({
+            "prefill_ns_per_token": measured(load.prefill_ns_per_token),
+            "decode_step_us": measured(load.decode_step_us),
+        });
         row["figures"] = figures(load);
     }
     row
+}
+
+/// What it said of itself when it registered: what requests it could take, and from whom.
+fn capabilities(introduction: &Introduction) -> Value {
+    let facts = &introduction.facts;
+    let layout = &facts.layout;
+    let geometry = layout.geometry();
+    json!({
+        "prefills": facts.role.prefills(),
+        "decodes": facts.role.decodes(),
+        "fingerprint": facts.fingerprint,
+        "context_length": facts.context_length,
+        "pages": layout.pages(),
+        "page_tokens": geometry.page_tokens,
+        "kv_heads": geometry.kv_heads,
+        "head_dim": geometry.head_dim,
+        "kv_dtype": geometry.dtype.as_str(),
+        "kv_kind": geometry.kind.as_str(),
+        "kv_order": geometry.order.as_str(),
+        "context_bytes": geometry.context_bytes,
+        "shards": layout.shards().len(),
+        "reports_blocks": facts.seed.is_some(),
+        "wire": introduction.provider.wire,
+    })
+}
+
+/// 0 stands for "not yet".
+fn measured(value: u32) -> Option<u32> {
+    (value > 0).then_some(value)
 }
 
 /// What the worker has counted since its start.

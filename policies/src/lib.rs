@@ -22,8 +22,8 @@ mod tests;
 pub use pairing::Pairing;
 pub use settings::{
     ConsistentHash, Headroom, IndexSettings, KvCost, KvcacheCentric, LocalPrefill, PairSettings,
-    Picker, PolicySettings, PrefixAware, Reject, Rule, Scorer, SloAware, Splitwise, StageSettings,
-    TopologySettings, WhenNoPrefill,
+    Picker, PolicySettings, PrefixAware, Reject, Rule, Scorer, SessionHeader, SloAware, Splitwise,
+    StageSettings, TopologySettings, WhenNoPrefill,
 };
 /// Labels of one worker, and labels that a stage can ask for, at most.
 pub use tandem_core::fleet::LABELS as MAX_LABELS;

@@ -11,6 +11,8 @@ pub struct PolicySettings {
     pub seed: Option<u64>,
     /// What happens where no prefill worker is left.
     pub when_no_prefill: WhenNoPrefill,
+    /// What names a request's session.
+    pub session_header: SessionHeader,
     /// `[policy.prefill]`: how the worker that computes the prompt is chosen.
     pub prefill: StageSettings,
     /// `[policy.decode]`: how the worker that generates is chosen.
@@ -37,6 +39,36 @@ pub struct PolicySettings {
     pub splitwise: Splitwise,
     /// `[policy.slo_aware]`.
     pub slo_aware: SloAware,
+}
+
+/// The header that names a request's session. No policy reads it: whoever makes a request's facts does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionHeader(Option<String>);
+
+impl SessionHeader {
+    /// The header of that name, in lower case.
+    #[must_use]
+    pub const fn named(name: String) -> Self {
+        Self(Some(name))
+    }
+
+    /// No header does.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self(None)
+    }
+
+    /// Its name, in lower case; `None` where none does.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+}
+
+impl Default for SessionHeader {
+    fn default() -> Self {
+        Self::named("x-session-id".to_owned())
+    }
 }
 
 /// What happens where no prefill worker is left.

@@ -128,6 +128,7 @@ impl Gauges {
             stopping: f.stopping,
             prefill_ns_per_token: f.prefill_ns_per_token.0,
             decode_step_us: f.decode_step_us.0,
+            certificate_expiry: 0,
         }
     }
 }

@@ -55,6 +55,7 @@ pub async fn run(
     let (stop, stopped) = oneshot::channel();
     let fabrics = facts.fabrics.clone();
     let mut services = Services {
+        endpoint: endpoint.clone(),
         facts: Arc::clone(&facts),
         gauges: Arc::clone(&gauges),
         cache: Arc::default(),
@@ -79,7 +80,7 @@ pub async fn run(
     };
     let identity = &config.identity;
     let _renewals = follow_identity(&endpoint, &identity.directory, &identity.name);
-    let serving = task::spawn("serve", serve::run(endpoint.clone(), services));
+    let serving = task::spawn("serve", serve::run(services));
     let told = facts.started(endpoint.address());
     tracing::info!(id = %told.id, role = %told.role, address = %told.address,
         provider = told.provider, model = told.model, pages = told.pages, "worker started");

@@ -26,6 +26,8 @@ const CONNECTIONS: usize = 1024;
 /// What streams may ask of this worker.
 #[derive(Clone)]
 pub(crate) struct Services {
+    /// Where peers connect.
+    pub(crate) endpoint: Endpoint,
     pub(crate) facts: Arc<Facts>,
     pub(crate) gauges: Arc<Gauges>,
     pub(crate) cache: Arc<CacheLog>,
@@ -33,8 +35,19 @@ pub(crate) struct Services {
     pub(crate) prefill: Option<prefill::Handle>,
 }
 
+impl Services {
+    /// What is reported to gateways.
+    fn load(&self) -> proto::Load {
+        proto::Load {
+            certificate_expiry: self.endpoint.expiry(),
+            ..self.gauges.report(&self.facts)
+        }
+    }
+}
+
 /// Accepts connections until the endpoint is closed.
-pub(crate) async fn run(endpoint: Endpoint, services: Services) {
+pub(crate) async fn run(services: Services) {
+    let endpoint = services.endpoint.clone();
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -118,9 +131,7 @@ async fn control(services: &Services, hello: proto::Hello, channel: Channel) {
     let anew = AtomicBool::new(false);
     let mut cache = services.cache.reader();
     let mut changes = services.gauges.subscribe();
-    let welcome = services
-        .facts
-        .welcome(services.gauges.report(&services.facts));
+    let welcome = services.facts.welcome(services.load());
     if send.send(&welcome).await.is_err() {
         return;
     }
@@ -141,7 +152,7 @@ async fn control(services: &Services, hello: proto::Hello, channel: Channel) {
                 cache.begin_anew();
             }
             let beat = proto::Beat {
-                load: Some(services.gauges.report(&services.facts)),
+                load: Some(services.load()),
                 cache: cache.report(),
                 cache_anew: false,
             };

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::console::say;
 use crate::failure::Failure;
-use crate::http::{self, Ask, escaped};
+use crate::http::{self, Ask, Site, Trust, escaped};
 
 /// Command line of `tandem admin`.
 #[derive(Args)]
@@ -16,6 +16,8 @@ pub(crate) struct AdminArgs {
     /// The admin key, where the listener asks for one [default: $TANDEM_ADMIN_KEY]
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
+    #[command(flatten)]
+    trust: Trust,
     #[command(subcommand)]
     what: What,
 }
@@ -36,6 +38,20 @@ enum What {
     Explain {
         /// Its x-request-id, or the gateway's own id for it.
         request: String,
+    },
+    /// Say where a new request would go now, and why.
+    Choose {
+        /// Tokens of its prompt, none of which anybody holds.
+        prompt_tokens: u32,
+        /// Tokens of its answer [default: the gateway's default_max_tokens]
+        #[arg(long, value_name = "N")]
+        new_tokens: Option<u32>,
+        /// Its class [default: the gateway's default_class]
+        #[arg(long, value_name = "NAME")]
+        class: Option<String>,
+        /// What its session goes by.
+        #[arg(long, value_name = "NAME")]
+        session: Option<String>,
     },
     /// Give a worker nothing new; what it has goes on.
     Drain {
@@ -73,6 +89,23 @@ impl What {
             Self::Config => get("config"),
             Self::Policy => get("policy"),
             Self::Explain { request } => get(&format!("explain/{}", escaped(request))),
+            Self::Choose {
+                prompt_tokens,
+                new_tokens,
+                class,
+                session,
+            } => {
+                let mut path = format!("choose?prompt_tokens={prompt_tokens}");
+                let mut add = |key: &str, value: Option<String>| {
+                    if let Some(value) = value {
+                        path += &format!("&{key}={}", escaped(&value));
+                    }
+                };
+                add("new_tokens", new_tokens.map(|n| n.to_string()));
+                add("class", class.clone());
+                add("session", session.clone());
+                get(&path)
+            }
             Self::Drain { worker } => post(format!("workers/{}/drain", escaped(worker))),
             Self::Enable { worker } => post(format!("workers/{}/enable", escaped(worker))),
             Self::Weight { worker, percent } => {
@@ -87,7 +120,7 @@ impl What {
 
 /// Asks, and prints the answer.
 pub(crate) fn run(args: &AdminArgs) -> Result<(), Failure> {
-    let authority = http::authority(&args.url).map_err(Failure::mendable)?;
+    let site = Site::of(&args.url, &args.trust).map_err(Failure::mendable)?;
     let key = http::key(args.key.as_deref(), "TANDEM_ADMIN_KEY").map_err(Failure::mendable)?;
     let (method, path, body) = args.what.asks();
     let ask = Ask {
@@ -101,9 +134,7 @@ pub(crate) fn run(args: &AdminArgs) -> Result<(), Failure> {
         .build()
         .map_err(|error| Failure::fault(format!("cannot start: {error}")))?;
     let nobody = |reason| Failure::fault(format!("no gateway at {}: {reason}", args.url));
-    let answer = runtime
-        .block_on(http::ask(&authority, ask))
-        .map_err(nobody)?;
+    let answer = runtime.block_on(http::ask(&site, ask)).map_err(nobody)?;
     let value: Value = serde_json::from_str(&answer.body)
         .map_err(|error| nobody(format!("{path} answers no JSON: {error}")))?;
     match answer.code {

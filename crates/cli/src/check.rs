@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tandem_config::{
     AdminConfig, AuthConfig, Config, ControlConfig, CorsOrigins, FabricConfig, GatewayConfig,
-    HttpConfig, IdentityConfig, KvBudget, LogFormat, TelemetryConfig, TlsConfig, WorkerConfig,
-    format_bytes,
+    HttpConfig, IdentityConfig, JwtClaims, KvBudget, LogFormat, TelemetryConfig, TlsConfig,
+    WorkerConfig, format_bytes,
 };
 
 use crate::console::say;
@@ -208,7 +208,26 @@ fn auth_table(auth: &AuthConfig) -> String {
         .text("jwt_audience", &jwt.audience)
         .text("jwt_tenant_claim", &jwt.tenant_claim)
         .raw("jwt_algorithms", algorithms)
+        .raw("jwt_claims", jwt_claims(&jwt.claims))
         .done()
+}
+
+/// A table in one line: claims that are not looked at have no name.
+fn jwt_claims(claims: &JwtClaims) -> String {
+    let named = [
+        ("class", &claims.class),
+        ("classes", &claims.classes),
+        ("models", &claims.models),
+        ("requests_per_second", &claims.requests_per_second),
+        ("tokens_per_minute", &claims.tokens_per_minute),
+        ("concurrency", &claims.concurrency),
+    ];
+    let key = format!("key = {}", quoted(&claims.key));
+    let named = named.into_iter();
+    let named =
+        named.filter_map(|(key, claim)| Some(format!("{key} = {}", quoted(claim.as_ref()?))));
+    let all: Vec<String> = [key].into_iter().chain(named).collect();
+    format!("{{ {} }}", all.join(", "))
 }
 
 fn admin_table(admin: &AdminConfig) -> String {
@@ -420,7 +439,7 @@ mod tests {
                     [http]\nhttp3 = true\ncors_origins = [\"https://a\"]\n\
                     max_uri_bytes = 100\n[tls]\ncertificate = \"c\"\nkey = \"k\"\n\
                     [auth]\nkeys = \"k.toml\"\njwks = \"j.json\"\njwt_issuer = \"i\"\n\
-                    jwt_audience = \"a\"\n[admin]\nlisten = \"127.0.0.1:1\"\n[policy]\nseed = 3\n[policy.decode]\n\
+                    jwt_audience = \"a\"\njwt_claims = { class = \"c\", concurrency = \"n\" }\n[admin]\nlisten = \"127.0.0.1:1\"\n[policy]\nseed = 3\n[policy.decode]\n\
                     choose = \"random\"\n[admission]\nretries = 1\ndefault_class = \"a\"\n\
                     [admission.class.a]\nttft_ms = 9\n[admission.class.b]\npriority = 2\n\
                     [admission.tenant.t]\nweight = 2\n[admission.any_tenant]\nconcurrency = 3\n[control]\nkeep_alive_ms = 100\n\

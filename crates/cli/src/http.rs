@@ -1,13 +1,22 @@
-//! One request to a gateway, in HTTP/1.0: the answer ends where the connection does.
+//! One request to a gateway, in HTTP/1.0: the answer ends where the connection does. Over TLS where the
+//! URL says so.
 
+mod tls;
+
+use std::path::PathBuf;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use clap::Args;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 const LONGEST_ANSWER_BYTES: u64 = 16 << 20;
+/// First byte of an alert of TLS: what a TLS server says to a plain request.
+const TLS_ALERT: u8 = 0x15;
 
 /// An answer's status code and body.
 pub(crate) struct Answer {
@@ -15,26 +24,77 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
-/// `HOST:PORT` of a URL such as `http://127.0.0.1:8080/`; what is wrong with it otherwise.
-pub(crate) fn authority(url: &str) -> Result<String, String> {
-    let rest = url
-        .strip_prefix("http://")
-        .ok_or_else(|| format!("{url}: want a URL such as http://127.0.0.1:8080"))?;
+/// Whom a command trusts.
+#[derive(Args, Debug)]
+pub(crate) struct Trust {
+    /// Certificates, in PEM, of the authorities that an https gateway's certificate may be of [default:
+    /// the system's]
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+}
+
+/// Where a gateway answers.
+pub(crate) struct Site {
+    /// `HOST:PORT`.
+    authority: String,
+    /// `None`: in the clear.
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+}
+
+impl Site {
+    /// What a URL such as `http://127.0.0.1:8080/` or `https://gateway.example` means; what is wrong with
+    /// it otherwise.
+    pub(crate) fn of(url: &str, trust: &Trust) -> Result<Self, String> {
+        let ca = trust.ca.as_deref();
+        let want = || {
+            format!("{url}: want a URL such as http://127.0.0.1:8080 or https://gateway.example")
+        };
+        let (scheme, rest) = url.split_once("://").ok_or_else(want)?;
+        let port = match scheme {
+            "http" => 80,
+            "https" => 443,
+            _ => return Err(want()),
+        };
+        let (host, authority) = authority(rest, port).ok_or_else(want)?;
+        let tls = match (scheme, ca) {
+            ("https", ca) => Some((tls::connector(ca)?, tls::server_name(&host)?)),
+            (_, Some(ca)) => {
+                let ca = ca.display();
+                return Err(format!(
+                    "--ca {ca}: {url} is asked in the clear; want an https URL"
+                ));
+            }
+            (_, None) => None,
+        };
+        Ok(Self { authority, tls })
+    }
+
+    /// `HOST:PORT`, in the clear.
+    pub(crate) fn plain(authority: &str) -> Self {
+        Self {
+            authority: authority.to_owned(),
+            tls: None,
+        }
+    }
+}
+
+/// The host, and the host with its port.
+fn authority(rest: &str, port: u16) -> Option<(String, String)> {
     let authority = rest.trim_end_matches('/');
     if authority.is_empty()
         || authority.contains(['/', '?', '#', '@'])
         || authority.contains(char::is_whitespace)
     {
-        return Err(format!("{url}: want a URL such as http://127.0.0.1:8080"));
+        return None;
     }
-    let has_port = authority
+    let given = authority
         .rsplit_once(':')
-        .is_some_and(|(_, port)| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()));
-    Ok(if has_port {
-        authority.to_owned()
-    } else {
-        format!("{authority}:80")
-    })
+        .filter(|(_, port)| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()));
+    let (host, authority) = match given {
+        Some((host, _)) => (host, authority.to_owned()),
+        None => (authority, format!("{authority}:{port}")),
+    };
+    Some((host.to_owned(), authority)).filter(|(host, _)| !host.is_empty())
 }
 
 /// What is asked.
@@ -66,28 +126,53 @@ impl<'a> Ask<'a> {
 }
 
 /// Asks for `path`; the error says what failed, without the address.
-pub(crate) async fn get(authority: &str, path: &str) -> Result<Answer, String> {
-    ask(authority, Ask::get(path)).await
+pub(crate) async fn get(site: &Site, path: &str) -> Result<Answer, String> {
+    ask(site, Ask::get(path)).await
 }
 
 /// Asks; the error says what failed, without the address.
-pub(crate) async fn ask(authority: &str, ask: Ask<'_>) -> Result<Answer, String> {
-    match timeout(PATIENCE, exchange(authority, ask)).await {
-        Ok(Ok(bytes)) => parse(&bytes).ok_or_else(|| "the answer is no HTTP".to_owned()),
-        Ok(Err(error)) => Err(error.to_string()),
+pub(crate) async fn ask(site: &Site, ask: Ask<'_>) -> Result<Answer, String> {
+    match timeout(PATIENCE, exchange(site, ask)).await {
+        Ok(Ok(bytes)) => parse(&bytes).ok_or_else(|| no_http(&bytes)),
+        Ok(Err(error)) => Err(error),
         Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
     }
 }
 
-async fn exchange(authority: &str, ask: Ask<'_>) -> std::io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect(authority).await?;
-    stream.set_nodelay(true)?;
+fn no_http(bytes: &[u8]) -> String {
+    match bytes.first() {
+        Some(&TLS_ALERT) => "it speaks TLS: ask with https://".to_owned(),
+        _ => "the answer is no HTTP".to_owned(),
+    }
+}
+
+async fn exchange(site: &Site, ask: Ask<'_>) -> Result<Vec<u8>, String> {
+    let plain = |error: std::io::Error| error.to_string();
+    let socket = TcpStream::connect(&site.authority).await.map_err(plain)?;
+    socket.set_nodelay(true).map_err(plain)?;
+    let Some((connector, name)) = &site.tls else {
+        return over(socket, site, ask).await.map_err(plain);
+    };
+    let told = |error: std::io::Error| tls::explained(&error, &name.to_str());
+    let socket = connector
+        .connect(name.clone(), socket)
+        .await
+        .map_err(told)?;
+    over(socket, site, ask).await.map_err(told)
+}
+
+async fn over(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    site: &Site,
+    ask: Ask<'_>,
+) -> std::io::Result<Vec<u8>> {
     let Ask {
         method,
         path,
         key,
         body,
     } = ask;
+    let authority = &site.authority;
     let key = key.map_or_else(String::new, |key| {
         format!("Authorization: Bearer {key}\r\n")
     });
@@ -96,6 +181,7 @@ async fn exchange(authority: &str, ask: Ask<'_>) -> std::io::Result<Vec<u8>> {
         "{method} {path} HTTP/1.0\r\nHost: {authority}\r\n{key}Content-Length: {length}\r\n\r\n{body}"
     );
     stream.write_all(request.as_bytes()).await?;
+    stream.flush().await?;
     let mut bytes = Vec::new();
     stream
         .take(LONGEST_ANSWER_BYTES)
@@ -148,22 +234,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_authority_is_taken_from_a_url() {
+    fn a_place_is_taken_from_a_url() {
+        let of = |url: &str, ca: Option<&str>| {
+            let trust = Trust {
+                ca: ca.map(Into::into),
+            };
+            Site::of(url, &trust).map(|site| (site.authority, site.tls.is_some()))
+        };
+        let found = |authority: &str, tls| Ok((authority.to_owned(), tls));
+        let plain = |url| of(url, None);
         assert_eq!(
-            authority("http://127.0.0.1:8080").unwrap(),
-            "127.0.0.1:8080"
+            plain("http://127.0.0.1:8080"),
+            found("127.0.0.1:8080", false)
         );
-        assert_eq!(authority("http://[::1]:8080/").unwrap(), "[::1]:8080");
-        assert_eq!(authority("http://localhost").unwrap(), "localhost:80");
+        assert_eq!(plain("http://[::1]:8080/"), found("[::1]:8080", false));
+        assert_eq!(plain("http://localhost"), found("localhost:80", false));
+        assert_eq!(plain("https://a.example"), found("a.example:443", true));
+        assert_eq!(plain("https://[::1]:8443"), found("[::1]:8443", true));
         for bad in [
             "127.0.0.1:8080",
-            "https://a",
+            "ftp://a",
             "http://",
-            "http://a/b",
+            "http://:80",
+            "https://a/b",
             "http://a b",
         ] {
-            assert!(authority(bad).is_err(), "{bad}");
+            assert!(plain(bad).is_err(), "{bad}");
         }
+        let clear = of("http://a", Some("ca.pem")).unwrap_err();
+        assert!(clear.contains("want an https URL"), "{clear}");
+        let missing = of("https://a", Some("/nowhere/ca.pem")).unwrap_err();
+        assert!(
+            missing.starts_with("--ca /nowhere/ca.pem: No such file"),
+            "{missing}"
+        );
     }
 
     #[test]

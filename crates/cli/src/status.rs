@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::console::{is_terminal, say, table, try_say};
 use crate::failure::Failure;
-use crate::http::{self, Ask};
+use crate::http::{self, Ask, Site, Trust};
 
 /// Command line of `tandem status`.
 #[derive(Args)]
@@ -18,6 +18,8 @@ pub(crate) struct StatusArgs {
     /// An API key, where the gateway asks for one [default: $TANDEM_API_KEY]
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
+    #[command(flatten)]
+    trust: Trust,
     /// All that the gateway says, as JSON.
     #[arg(long)]
     json: bool,
@@ -72,13 +74,13 @@ pub(crate) struct Pages {
 
 /// Asks, and prints a table.
 pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
-    let authority = http::authority(&args.url).map_err(Failure::mendable)?;
+    let site = Site::of(&args.url, &args.trust).map_err(Failure::mendable)?;
     let key = http::key(args.key.as_deref(), "TANDEM_API_KEY").map_err(Failure::mendable)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::fault(format!("cannot start: {error}")))?;
-    let look = || runtime.block_on(look(args, &authority, key.as_deref()));
+    let look = || runtime.block_on(look(args, &site, key.as_deref()));
     if !args.watch {
         say(&look()?);
         return Ok(());
@@ -94,9 +96,9 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     }
 }
 
-async fn look(args: &StatusArgs, authority: &str, key: Option<&str>) -> Result<String, Failure> {
+async fn look(args: &StatusArgs, site: &Site, key: Option<&str>) -> Result<String, Failure> {
     let fault = |reason| Failure::fault(format!("no gateway at {}: {reason}", args.url));
-    let body = body(authority, key).await.map_err(fault)?;
+    let body = body(site, key).await.map_err(fault)?;
     if args.json {
         return Ok(body);
     }
@@ -104,12 +106,12 @@ async fn look(args: &StatusArgs, authority: &str, key: Option<&str>) -> Result<S
 }
 
 /// The gateway's status; the error says what failed, without the address.
-pub(crate) async fn fetch(authority: &str) -> Result<Status, String> {
-    read(&body(authority, None).await?)
+pub(crate) async fn fetch(site: &Site) -> Result<Status, String> {
+    read(&body(site, None).await?)
 }
 
-async fn body(authority: &str, key: Option<&str>) -> Result<String, String> {
-    let answer = http::ask(authority, Ask::get("/tandem/status").with_key(key)).await?;
+async fn body(site: &Site, key: Option<&str>) -> Result<String, String> {
+    let answer = http::ask(site, Ask::get("/tandem/status").with_key(key)).await?;
     match answer.code {
         200 => Ok(answer.body),
         401 => {

@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::console::{say, table};
 use crate::failure::Failure;
-use crate::http;
+use crate::http::{self, Site};
 use crate::lifetime::{StopSignals, terminal_is_gone};
 use crate::status::{self, Status};
 use crate::supervisor;
@@ -192,11 +192,12 @@ async fn serve(plan: &Plan, state: &StateFolder, fleet: &mut Fleet) -> Result<()
         .first()
         .map_or(plan.listen(), |gateway| gateway.started.address);
     let authority = reachable(address).to_string();
-    ready(&authority, state).await?;
+    let site = Site::plain(&authority);
+    ready(&site, state).await?;
     // Operators are asked for no key here, clients may be.
     let admin = gateway.first().and_then(|gateway| gateway.started.admin);
     let admin = admin.map_or_else(|| authority.clone(), |admin| admin.to_string());
-    let status = complete_status(&admin, workers.len()).await;
+    let status = complete_status(&Site::plain(&admin), workers.len()).await;
     say(&welcome(&workers, &status, &authority, &admin));
     supervisor::ready();
     std::future::pending().await
@@ -225,10 +226,10 @@ fn reachable(listen: SocketAddr) -> SocketAddr {
 }
 
 /// Waits until the gateway can serve a request.
-async fn ready(authority: &str, state: &StateFolder) -> Result<(), Failure> {
+async fn ready(site: &Site, state: &StateFolder) -> Result<(), Failure> {
     let deadline = Instant::now() + READY_WITHIN;
     loop {
-        let last = match http::get(authority, "/ready").await {
+        let last = match http::get(site, "/ready").await {
             Ok(answer) if answer.code == 200 => return Ok(()),
             Ok(answer) => format!("/ready answers {} {}", answer.code, answer.body.trim()),
             Err(error) => error,
@@ -246,10 +247,10 @@ async fn ready(authority: &str, state: &StateFolder) -> Result<(), Failure> {
 
 /// The gateway's status, once it knows all workers: a pair is enough to be ready. The table is for
 /// people: where it stays incomplete, the fleet is none the worse.
-async fn complete_status(authority: &str, workers: usize) -> Status {
+async fn complete_status(site: &Site, workers: usize) -> Status {
     let deadline = Instant::now() + COMPLETE_WITHIN;
     loop {
-        let status = status::fetch(authority).await.unwrap_or_default();
+        let status = status::fetch(site).await.unwrap_or_default();
         let known = status.workers.iter().filter(|w| w.pages.is_some()).count();
         if known >= workers || Instant::now() >= deadline {
             return status;

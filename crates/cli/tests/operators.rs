@@ -173,12 +173,18 @@ fn model() -> PathBuf {
 
 impl Gateway {
     fn start(rest: &str) -> Self {
+        Self::start_after(rest, |_| {})
+    }
+
+    /// In a folder that has `pki`, and what `prepare` puts there.
+    fn start_after(rest: &str, prepare: impl FnOnce(&Path)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         stdout(&run(folder.path(), &["pki", "init"]));
         stdout(&run(
             folder.path(),
             &["pki", "issue", "--role", "gateway", "--name", "gateway"],
         ));
+        prepare(folder.path());
         write_config(folder.path(), rest);
         let log = std::fs::File::create(folder.path().join("log")).unwrap();
         let mut process = tandem()
@@ -295,6 +301,13 @@ fn a_running_gateway_is_watched_changed_and_ended() {
         2,
         "No worker nobody is connected",
     );
+    let choice: Value = serde_json::from_str(&stdout(&admin(&["choose", "100"]))).unwrap();
+    assert_eq!(choice["no_pair"], "no decode worker takes it");
+    assert_refused(
+        &admin(&["choose", "100", "--class", "a&b"]),
+        2,
+        "there is no class \"a&b\", only default",
+    );
     assert_refused(
         &admin(&["explain", "a/b c"]),
         2,
@@ -321,6 +334,57 @@ fn a_running_gateway_is_watched_changed_and_ended() {
     for secret in [&key, &admin_key] {
         assert!(!log.contains(&secret[secret.len() - 40..]), "{log}");
     }
+}
+
+#[test]
+fn a_gateway_with_tls_is_asked_over_https_by_who_trusts_it() {
+    let issue = [
+        "issue",
+        "--role",
+        "gateway",
+        "--name",
+        "web",
+        "--san",
+        "localhost",
+    ];
+    let tls = "[admin]\nlisten = \"127.0.0.1:0\"\n[tls]\ncertificate = \"pki/web.pem\"\nkey = \"pki/web.key\"\n";
+    let gateway = Gateway::start_after(tls, |folder| {
+        stdout(&run(folder, &[&["pki"], &issue[..]].concat()));
+    });
+    let port = gateway.url.rsplit(':').next().unwrap().to_owned();
+    let https = format!("https://localhost:{port}");
+    let ca = gateway.folder.path().join("pki/ca.pem");
+    let ca = ca.to_str().unwrap();
+    let status = |args: &[&str]| run(gateway.folder.path(), &[&["status"], args].concat());
+    let shown = stdout(&status(&["--url", &https, "--ca", ca]));
+    assert!(shown.contains("0 requests in flight, 0 queued"), "{shown}");
+    // The same client, of the same listener: its paths of operators are elsewhere.
+    let mut admin = tandem();
+    let admin = admin.args(["admin", "--url", &https, "--ca", ca, "workers"]);
+    assert_refused(&admin.output().unwrap(), 2, "/admin/workers");
+
+    let unknown =
+        "authority that is not known here: give that authority's certificate with --ca FILE";
+    assert_refused(&status(&["--url", &https]), 1, unknown);
+    let by_address = format!("https://127.0.0.1:{port}");
+    let other_name = "its certificate is not for 127.0.0.1: ask by a name that it is for";
+    assert_refused(&status(&["--url", &by_address, "--ca", ca]), 1, other_name);
+    assert_refused(
+        &status(&["--url", &gateway.url]),
+        1,
+        "it speaks TLS: ask with https://",
+    );
+    let plain = gateway.admin.replace("http://", "https://");
+    assert_refused(
+        &status(&["--url", &plain, "--ca", ca]),
+        1,
+        "it speaks no TLS: ask with http://",
+    );
+    assert_refused(
+        &status(&["--url", &https, "--ca", "g.toml"]),
+        2,
+        "--ca g.toml: holds no certificate in PEM",
+    );
 }
 
 #[test]

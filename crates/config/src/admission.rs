@@ -105,12 +105,8 @@ fn breaker(section: &mut Section<'_, '_>) -> BreakerSettings {
 }
 
 fn class(section: &mut Section<'_, '_>) -> ClassSettings {
-    let mut millis = |key| section.number(key, 1..=DAY_MS).map(Duration::from_millis);
-    let targets = Targets {
-        ttft: millis("ttft_ms"),
-        tpot: millis("tpot_ms"),
-    };
-    let queue_deadline = millis("queue_deadline_ms");
+    let targets = targets(section);
+    let queue_deadline = millis(section, "queue_deadline_ms");
     let queue = section.number("queue", 1..=UNBOUNDED).unwrap_or(UNBOUNDED);
     let tenant_queue = section.number("tenant_queue", 1..=UNBOUNDED);
     ClassSettings {
@@ -121,18 +117,36 @@ fn class(section: &mut Section<'_, '_>) -> ClassSettings {
         queue_deadline,
         queue,
         tenant_queue: tenant_queue.unwrap_or(queue).min(queue),
+        gone: false,
     }
 }
 
 fn tenant(section: &mut Section<'_, '_>) -> TenantSettings {
     TenantSettings {
         weight: section.number("weight", 1..=1000).unwrap_or(1),
-        limits: Limits {
-            requests_per_second: section.number("requests_per_second", 1..=1_000_000),
-            tokens_per_minute: section.number("tokens_per_minute", 1..=1 << 40),
-            concurrency: section.number("concurrency", 1..=1_000_000),
-        },
+        limits: limits(section),
     }
+}
+
+/// What is promised, of a class or by the policy.
+pub(crate) fn targets(section: &mut Section<'_, '_>) -> Targets {
+    Targets {
+        ttft: millis(section, "ttft_ms"),
+        tpot: millis(section, "tpot_ms"),
+    }
+}
+
+/// What a tenant or a key may use.
+pub(crate) fn limits(section: &mut Section<'_, '_>) -> Limits {
+    Limits {
+        requests_per_second: section.number("requests_per_second", 1..=1_000_000),
+        tokens_per_minute: section.number("tokens_per_minute", 1..=1 << 40),
+        concurrency: section.number("concurrency", 1..=1_000_000),
+    }
+}
+
+fn millis(section: &mut Section<'_, '_>, key: &'static str) -> Option<Duration> {
+    section.number(key, 1..=DAY_MS).map(Duration::from_millis)
 }
 
 /// Leaves out, and notes, what has a name that could not stand in a header and a metric's label.

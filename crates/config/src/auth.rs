@@ -42,6 +42,42 @@ pub struct JwtConfig {
     pub tenant_claim: String,
     /// Signatures that are taken. Default all that are known.
     pub algorithms: Vec<JwtAlgorithm>,
+    /// The claims that say what else a key's entry in the file would.
+    pub claims: JwtClaims,
+}
+
+/// Names of a token's claims; a claim that is not named here is not looked at, and one that a token lacks
+/// leaves it without.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JwtClaims {
+    /// Who the limits are for, within the tenant. Default `sub`.
+    pub key: String,
+    /// The SLO class of its requests that name none: a text.
+    pub class: Option<String>,
+    /// SLO classes that it may ask for: a list of texts, or a text of names with blanks between.
+    pub classes: Option<String>,
+    /// Models that it may use; in the same form.
+    pub models: Option<String>,
+    /// Requests per second: a whole number.
+    pub requests_per_second: Option<String>,
+    /// Tokens per minute: a whole number.
+    pub tokens_per_minute: Option<String>,
+    /// Requests that have not ended: a whole number.
+    pub concurrency: Option<String>,
+}
+
+impl Default for JwtClaims {
+    fn default() -> Self {
+        Self {
+            key: "sub".to_owned(),
+            class: None,
+            classes: None,
+            models: None,
+            requests_per_second: None,
+            tokens_per_minute: None,
+            concurrency: None,
+        }
+    }
 }
 
 /// A signature of a public key; no other kind is known.
@@ -110,11 +146,12 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> AuthConfig {
 }
 
 fn jwt(section: &mut Section<'_, '_>) -> Option<JwtConfig> {
-    const BESIDE: [&str; 4] = [
+    const BESIDE: [&str; 5] = [
         "jwt_issuer",
         "jwt_audience",
         "jwt_tenant_claim",
         "jwt_algorithms",
+        "jwt_claims",
     ];
     let line = section.line_of("jwks");
     let stray = BESIDE
@@ -130,6 +167,7 @@ fn jwt(section: &mut Section<'_, '_>) -> Option<JwtConfig> {
         "a list of \"RS256\", \"ES256\" and \"EdDSA\"",
         algorithms,
     );
+    let claims = section.table("jwt_claims", claims);
     let Some(jwks) = jwks else {
         if let Some((key, line)) = stray.filter(|_| line.is_none()) {
             section.refuse(Some(line), &format!("{key}: means nothing without jwks"));
@@ -148,7 +186,25 @@ fn jwt(section: &mut Section<'_, '_>) -> Option<JwtConfig> {
         audience: audience.unwrap_or_default(),
         tenant_claim: tenant.unwrap_or_else(|| "tenant".to_owned()),
         algorithms: algorithms.unwrap_or_else(|| JwtAlgorithm::ALL.to_vec()),
+        claims: claims.unwrap_or_default(),
     })
+}
+
+fn claims(section: &mut Section<'_, '_>) -> JwtClaims {
+    let mut claim = |key| {
+        section.read(key, "the name of a claim", |value| {
+            text(value).map(str::to_owned)
+        })
+    };
+    JwtClaims {
+        key: claim("key").unwrap_or(JwtClaims::default().key),
+        class: claim("class"),
+        classes: claim("classes"),
+        models: claim("models"),
+        requests_per_second: claim("requests_per_second"),
+        tokens_per_minute: claim("tokens_per_minute"),
+        concurrency: claim("concurrency"),
+    }
 }
 
 fn algorithms(value: &DeValue<'_>) -> Option<Vec<JwtAlgorithm>> {

@@ -11,6 +11,7 @@ use time::{Date, Month, OffsetDateTime};
 use toml::de::DeValue;
 
 use crate::admin::hash;
+use crate::admission::limits;
 use crate::api_key::is_id;
 use crate::section::{Document, NAME, Section, name};
 use crate::{ConfigError, Limits, Problems, Sha256, Unreadable};
@@ -103,11 +104,7 @@ fn read(section: &mut Section<'_, '_>) -> Option<KeyEntry> {
         );
     }
     let models = section.names("models");
-    let limits = Limits {
-        requests_per_second: section.number("requests_per_second", 1..=1_000_000),
-        tokens_per_minute: section.number("tokens_per_minute", 1..=1 << 40),
-        concurrency: section.number("concurrency", 1..=1_000_000),
-    };
+    let limits = limits(section);
     Some(KeyEntry {
         id: id?,
         tenant: tenant?,

@@ -33,7 +33,7 @@ use std::path::Path;
 
 pub use admin::AdminConfig;
 pub use api_key::ApiKey;
-pub use auth::{AuthConfig, JwtAlgorithm, JwtConfig, Required};
+pub use auth::{AuthConfig, JwtAlgorithm, JwtClaims, JwtConfig, Required};
 pub use changes::changed_keys;
 pub use control::ControlConfig;
 pub use error::{ConfigError, Problem, Problems, Unreadable};
@@ -92,9 +92,9 @@ impl Config {
         let http = document.section("http", |section| http::read(section, has_tls));
         let tls = document.section("tls", tls::read).filter(|_| has_tls);
         let telemetry = document.section("telemetry", telemetry::read);
-        let policy = policy::read(&mut document);
         let has_admission = document.has("admission");
         let admission = document.section("admission", admission::read);
+        let policy = policy::read(&mut document, &admission);
         let has_topology = document.has("topology");
         let topology = topology::read(&mut document, text);
         let has_gateway = document.has("gateway");

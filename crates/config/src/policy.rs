@@ -2,16 +2,17 @@
 //! stand in `policies/README.md`.
 
 mod rules;
-mod slo;
 mod stage;
 
-use tandem_core::pairing::Stage;
+use tandem_core::admission::AdmissionSettings;
+use tandem_core::pairing::{Stage, Targets};
 use tandem_policies::{
-    IndexSettings, LocalPrefill, PairSettings, PolicySettings, Rule, TopologySettings,
-    WhenNoPrefill,
+    IndexSettings, LocalPrefill, PairSettings, PolicySettings, Rule, SessionHeader,
+    TopologySettings, WhenNoPrefill,
 };
 use toml::de::DeValue;
 
+use crate::admission;
 use crate::section::{Document, Section, text};
 
 /// The tables that only one rule reads.
@@ -24,14 +25,20 @@ const RULE_TABLES: [(&str, Rule); 6] = [
     ("slo_aware", Rule::SloAware),
 ];
 
-/// The table, if the file has it; what is wrong with it is noted.
-pub(crate) fn read(document: &mut Document<'_>) -> Option<PolicySettings> {
+/// The table, if the file has it; what is wrong with it is noted. `admission` may promise what the table
+/// does not.
+pub(crate) fn read(
+    document: &mut Document<'_>,
+    admission: &AdmissionSettings,
+) -> Option<PolicySettings> {
+    let mut classes = admission.classes.iter();
+    let all_promise = classes.all(|class| class.targets != Targets::default());
     document
         .has("policy")
-        .then(|| document.section("policy", settings))
+        .then(|| document.section("policy", |section| settings(section, all_promise)))
 }
 
-fn settings(policy: &mut Section<'_, '_>) -> PolicySettings {
+fn settings(policy: &mut Section<'_, '_>, all_promise: bool) -> PolicySettings {
     let choose = policy.choice("choose", &Rule::NAMES);
     let seed = policy.number("seed", 0..=i64::MAX as u64);
     let when = [
@@ -39,6 +46,8 @@ fn settings(policy: &mut Section<'_, '_>) -> PolicySettings {
         ("local", WhenNoPrefill::Local),
     ];
     let when_no_prefill = policy.choice("when_no_prefill", &when).unwrap_or_default();
+    let want = "a header's name such as \"x-session-id\", or \"\" for none";
+    let session_header = policy.read("session_header", want, session_header);
     let pair_line = policy.line_of("pair");
     let lines = RULE_TABLES.map(|(name, _)| policy.line_of(name));
     let prefill = policy.table("prefill", |t| stage::read(t, choose, Stage::Prefill));
@@ -48,6 +57,7 @@ fn settings(policy: &mut Section<'_, '_>) -> PolicySettings {
     let settings = PolicySettings {
         seed,
         when_no_prefill,
+        session_header: session_header.unwrap_or_default(),
         prefill,
         decode,
         pair: policy.table("pair", pair).unwrap_or_default(),
@@ -56,7 +66,7 @@ fn settings(policy: &mut Section<'_, '_>) -> PolicySettings {
             .table("local_prefill", local_prefill)
             .unwrap_or_default(),
         index: policy.table("index", index).unwrap_or_default(),
-        slo: policy.table("slo", slo::read).unwrap_or_default(),
+        slo: policy.table("slo", admission::targets).unwrap_or_default(),
         consistent_hash: policy
             .table("consistent_hash", rules::hash)
             .unwrap_or_default(),
@@ -74,7 +84,7 @@ fn settings(policy: &mut Section<'_, '_>) -> PolicySettings {
             .table("slo_aware", rules::slo_aware)
             .unwrap_or_default(),
     };
-    contradictions(policy, &settings, &lines);
+    contradictions(policy, &settings, all_promise, &lines);
     if pair_line.is_some() && settings.pair.candidates == 1 {
         policy.refuse(pair_line, "pair: with `candidates = 1` each stage chooses alone, and nothing else there counts; want 2 to 16");
     }
@@ -85,6 +95,7 @@ fn settings(policy: &mut Section<'_, '_>) -> PolicySettings {
 fn contradictions(
     policy: &mut Section<'_, '_>,
     settings: &PolicySettings,
+    all_promise: bool,
     lines: &[Option<usize>; 6],
 ) {
     let uses = |rule| settings.prefill.choose == rule || settings.decode.choose == rule;
@@ -95,21 +106,35 @@ fn contradictions(
             policy.refuse(*line, &message);
         }
     }
-    let promised = settings.slo != tandem_core::pairing::Targets::default();
+    let promised = all_promise || settings.slo != Targets::default();
     if uses(Rule::SloAware) && !promised {
-        policy.refuse(
-            None,
-            "`choose = \"slo_aware\"` needs something promised: [policy.slo] with ttft_ms or tpot_ms",
-        );
+        policy.refuse(None, &format!("`choose = \"slo_aware\"` {NEEDS_A_PROMISE}"));
     }
     let rejects = uses(Rule::KvcacheCentric)
         && settings.kvcache_centric.reject != tandem_policies::Reject::None;
     if rejects && !promised {
         policy.refuse(
             lines[3],
-            "kvcache_centric: `reject` needs something promised: [policy.slo] with ttft_ms or tpot_ms",
+            &format!("kvcache_centric: `reject` {NEEDS_A_PROMISE}"),
         );
     }
+}
+
+/// Longest name of a header.
+const LONGEST_HEADER: usize = 64;
+/// Headers that are taken out of a request before anybody could look at them, or that are no name of
+/// anything.
+const NO_SESSION: [&str; 4] = ["authorization", "x-api-key", "host", "content-length"];
+
+/// In lower case.
+fn session_header(value: &DeValue<'_>) -> Option<SessionHeader> {
+    let name = value.as_str()?.to_ascii_lowercase();
+    if name.is_empty() {
+        return Some(SessionHeader::none());
+    }
+    let token = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
+    let fits = name.len() <= LONGEST_HEADER && name.bytes().all(token);
+    (fits && !NO_SESSION.contains(&&*name)).then(|| SessionHeader::named(name))
 }
 
 fn pair(section: &mut Section<'_, '_>) -> PairSettings {
@@ -168,6 +193,9 @@ pub(crate) fn labels(value: &DeValue<'_>) -> Option<Vec<(String, String)>> {
     labels.filter(|labels| labels.len() <= MAX_LABELS)
 }
 
+/// What to do without where something is to be kept that nobody promises.
+const NEEDS_A_PROMISE: &str = "needs something promised: [policy.slo] with ttft_ms or tpot_ms, or one of \
+                               them for every class of [admission]";
 /// Candidates whose pairs are compared where the file has the table and does not say.
 const CANDIDATES: u32 = 4;
 /// Labels of a worker, at most.

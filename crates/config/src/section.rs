@@ -1,211 +1,26 @@
-//! A file's tables with the line of each value, and one table as its reader sees it: a reader asks
-//! for each key it knows, and what nobody asked for is an unknown key.
+//! One table as its reader sees it: a reader asks for each key it knows, and what nobody asked for is an
+//! unknown key.
+
+mod document;
+mod values;
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Display};
-use std::net::SocketAddr;
-use std::ops::{Range, RangeInclusive};
+use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use toml::de::{DeTable, DeValue};
+use toml::de::DeValue;
 
-use crate::error::{Problem, Problems, unknown};
+use crate::error::unknown;
 use crate::size::{format_bytes, parse_bytes};
 
-/// Every table of the schema, in the order in which a file has them.
-pub(crate) const SECTIONS: &[&str] = &[
-    "gateway",
-    "http",
-    "tls",
-    "auth",
-    "admin",
-    "admission",
-    "policy",
-    "worker",
-    "fabric",
-    "topology",
-    "identity",
-    "control",
-    "telemetry",
-    "log",
-];
+pub(crate) use document::{Document, SECTIONS};
+pub use values::is_name;
+pub(crate) use values::{NAME, PATH, SOCKET, integer, name, real, socket, text};
 
-/// A value and the line it stands on, from 1.
-pub(crate) struct Located<T> {
-    pub(crate) line: usize,
-    pub(crate) span: Range<usize>,
-    pub(crate) value: T,
-}
-
-/// A parsed file whose tables are taken out one by one.
-pub(crate) struct Document<'a> {
-    text: &'a str,
-    path: &'a Path,
-    sections: BTreeMap<String, Located<DeValue<'a>>>,
-    problems: Vec<Problem>,
-}
-
-impl<'a> Document<'a> {
-    /// Parses, and refuses text that is no TOML; tables other than `sections` are noted.
-    pub(crate) fn parse(
-        text: &'a str,
-        path: &'a Path,
-        sections: &[&'static str],
-    ) -> Result<Self, Problems> {
-        let (table, errors) = DeTable::parse_recoverable(text);
-        let mut document = Self {
-            text,
-            path,
-            sections: BTreeMap::new(),
-            problems: Vec::new(),
-        };
-        for error in &errors {
-            document.problem_at(error.span(), error.message().replace('\n', "; "));
-        }
-        if !errors.is_empty() {
-            return Err(Problems::new(document.problems));
-        }
-        document.sections = document.locate(table.into_inner());
-        let strangers: Vec<_> = document
-            .sections
-            .iter()
-            .filter(|(name, _)| !sections.contains(&name.as_str()))
-            .map(|(name, entry)| (name.clone(), entry.span.clone(), entry.value.is_table()))
-            .collect();
-        for (name, span, is_table) in strangers {
-            let kind = if is_table {
-                "table"
-            } else {
-                "key outside a table:"
-            };
-            document.problem_at(Some(span), unknown(kind, &name, "", sections));
-        }
-        Ok(document)
-    }
-
-    /// Whether the file has this table.
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.sections.contains_key(name)
-    }
-
-    /// Takes a table out, with its line.
-    pub(crate) fn take(&mut self, name: &str) -> Option<Located<DeValue<'a>>> {
-        self.sections.remove(name)
-    }
-
-    /// Reads one table with `read`; one that is not there is read as if it were empty.
-    pub(crate) fn section<T>(
-        &mut self,
-        name: &'static str,
-        read: impl FnOnce(&mut Section<'_, 'a>) -> T,
-    ) -> T {
-        let (line, entries) = match self.take(name) {
-            None => (None, BTreeMap::new()),
-            Some(Located {
-                line,
-                value: DeValue::Table(table),
-                ..
-            }) => (Some(line), self.locate(table)),
-            Some(Located { span, value, .. }) => {
-                let found = Shown(&value).to_string();
-                self.problem_at(Some(span), format!("want a table [{name}], found {found}"));
-                (None, BTreeMap::new())
-            }
-        };
-        let mut section = Section {
-            name: name.to_owned(),
-            line,
-            entries,
-            known: Vec::new(),
-            document: self,
-        };
-        let read = read(&mut section);
-        section.refuse_unknown();
-        read
-    }
-
-    /// Reads each table of a list with `read`; one that is not there is read as if it were empty.
-    pub(crate) fn tables<T>(
-        &mut self,
-        name: &str,
-        shown: &'static str,
-        read: impl Fn(&mut Section<'_, 'a>) -> T,
-    ) -> Vec<T> {
-        let entries = match self.take(name) {
-            None => return Vec::new(),
-            Some(Located {
-                value: DeValue::Array(entries),
-                ..
-            }) => entries,
-            Some(Located { span, value, .. }) => {
-                let found = Shown(&value).to_string();
-                self.problem_at(Some(span), format!("want tables [{shown}], found {found}"));
-                return Vec::new();
-            }
-        };
-        let mut all = Vec::new();
-        for entry in entries {
-            let span = entry.span();
-            let DeValue::Table(table) = entry.into_inner() else {
-                self.problem_at(Some(span), format!("want tables [{shown}]"));
-                continue;
-            };
-            let mut section = Section {
-                name: shown.to_owned(),
-                line: Some(self.line_of(span.start)),
-                entries: self.locate(table),
-                known: Vec::new(),
-                document: self,
-            };
-            all.push(read(&mut section));
-            section.refuse_unknown();
-        }
-        all
-    }
-
-    /// Notes something that is wrong at these bytes of the text.
-    pub(crate) fn problem_at(&mut self, span: Option<Range<usize>>, message: String) {
-        let line = span.map(|span| self.line_of(span.start));
-        self.problem(line, message);
-    }
-
-    fn problem(&mut self, line: Option<usize>, message: String) {
-        self.problems.push(Problem {
-            path: self.path.to_owned(),
-            line,
-            message,
-        });
-    }
-
-    /// All that was noted, if anything was.
-    pub(crate) fn finish(self) -> Result<(), Problems> {
-        if self.problems.is_empty() {
-            Ok(())
-        } else {
-            Err(Problems::new(self.problems))
-        }
-    }
-
-    fn line_of(&self, at: usize) -> usize {
-        let before = &self.text.as_bytes()[..at.min(self.text.len())];
-        1 + before.iter().filter(|byte| **byte == b'\n').count()
-    }
-
-    fn locate(&self, table: DeTable<'a>) -> BTreeMap<String, Located<DeValue<'a>>> {
-        table
-            .into_iter()
-            .map(|(key, value)| {
-                let located = Located {
-                    line: self.line_of(key.span().start),
-                    span: key.span(),
-                    value: value.into_inner(),
-                };
-                (key.into_inner().into_owned(), located)
-            })
-            .collect()
-    }
-}
+use document::Located;
+use values::{Choices, Shown, choose};
 
 /// One table while it is read.
 pub(crate) struct Section<'d, 'a> {
@@ -217,7 +32,22 @@ pub(crate) struct Section<'d, 'a> {
     document: &'d mut Document<'a>,
 }
 
-impl<'a> Section<'_, 'a> {
+impl<'d, 'a> Section<'d, 'a> {
+    fn new(
+        name: String,
+        line: Option<usize>,
+        entries: BTreeMap<String, Located<DeValue<'a>>>,
+        document: &'d mut Document<'a>,
+    ) -> Self {
+        Self {
+            name,
+            line,
+            entries,
+            known: Vec::new(),
+            document,
+        }
+    }
+
     /// The value of `key` as `parse` takes it. `None` where it is absent, or is not what is wanted,
     /// which is then noted.
     pub(crate) fn read<T>(
@@ -226,15 +56,7 @@ impl<'a> Section<'_, 'a> {
         want: impl Display,
         parse: impl FnOnce(&DeValue<'_>) -> Option<T>,
     ) -> Option<T> {
-        self.known.push(key);
-        let entry = self.entries.remove(key)?;
-        let parsed = parse(&entry.value);
-        if parsed.is_none() {
-            let found = Shown(&entry.value).to_string();
-            let message = format!("[{}] {key}: want {want}, found {found}", self.name);
-            self.document.problem(Some(entry.line), message);
-        }
-        parsed
+        self.parse(key, want, parse, |value| Shown(value).to_string())
     }
 
     /// Like [`Section::read`], for what may be a secret by mistake: what was found is not shown.
@@ -244,11 +66,22 @@ impl<'a> Section<'_, 'a> {
         want: impl Display,
         parse: impl FnOnce(&DeValue<'_>) -> Option<T>,
     ) -> Option<T> {
+        self.parse(key, want, parse, |_| "something else".to_owned())
+    }
+
+    fn parse<T>(
+        &mut self,
+        key: &'static str,
+        want: impl Display,
+        parse: impl FnOnce(&DeValue<'_>) -> Option<T>,
+        show: impl FnOnce(&DeValue<'_>) -> String,
+    ) -> Option<T> {
         self.known.push(key);
         let entry = self.entries.remove(key)?;
         let parsed = parse(&entry.value);
         if parsed.is_none() {
-            let message = format!("[{}] {key}: want {want}, found something else", self.name);
+            let found = show(&entry.value);
+            let message = format!("[{}] {key}: want {want}, found {found}", self.name);
             self.document.problem(Some(entry.line), message);
         }
         parsed
@@ -309,16 +142,8 @@ impl<'a> Section<'_, 'a> {
             self.document.problem(Some(entry.line), message);
             return None;
         };
-        let mut section = Section {
-            name,
-            line: Some(entry.line),
-            entries: self.document.locate(table),
-            known: Vec::new(),
-            document: self.document,
-        };
-        let read = read(&mut section);
-        section.refuse_unknown();
-        Some(read)
+        let line = Some(entry.line);
+        Some(self.document.read_table(name, line, table, read))
     }
 
     /// Notes something that is wrong with the value of `key` beside other values.
@@ -428,99 +253,6 @@ impl<'a> Section<'_, 'a> {
         for (key, entry) in self.entries {
             let message = unknown("key", &key, &place, &self.known);
             self.document.problem(Some(entry.line), message);
-        }
-    }
-}
-
-/// What a socket address looks like, for messages.
-pub(crate) const SOCKET: &str = "an address and port such as \"127.0.0.1:8080\"";
-
-/// What a path looks like, for messages.
-pub(crate) const PATH: &str = "a path, relative to this file's folder or absolute";
-
-/// An IP address with a port.
-pub(crate) fn socket(value: &DeValue<'_>) -> Option<SocketAddr> {
-    value.as_str()?.parse().ok()
-}
-
-/// Text that is not empty.
-pub(crate) fn text<'v>(value: &'v DeValue<'_>) -> Option<&'v str> {
-    value.as_str().filter(|text| !text.trim().is_empty())
-}
-
-/// What a name looks like, for messages.
-pub(crate) const NAME: &str = "1 to 128 letters, digits or any of -_.:@/";
-
-/// A name that can stand in a log line and a metric's label.
-pub(crate) fn name(value: &DeValue<'_>) -> Option<String> {
-    value
-        .as_str()
-        .filter(|name| is_name(name))
-        .map(str::to_owned)
-}
-
-/// Whether `text` can be the name of a tenant, a class or a model.
-#[must_use]
-pub fn is_name(text: &str) -> bool {
-    (1..=128).contains(&text.len())
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.:@/".contains(&byte))
-}
-
-/// A whole number that is not negative.
-pub(crate) fn integer(value: &DeValue<'_>) -> Option<u64> {
-    let integer = value.as_integer()?;
-    u64::from_str_radix(integer.as_str(), integer.radix()).ok()
-}
-
-/// A number with or without a fraction.
-pub(crate) fn real(value: &DeValue<'_>) -> Option<f32> {
-    match value {
-        DeValue::Float(number) => number.as_str().parse().ok(),
-        other => integer(other).map(|n| n as f32),
-    }
-    .filter(|number: &f32| number.is_finite())
-}
-
-fn choose<T: Copy>(value: &DeValue<'_>, choices: &[(&str, T)]) -> Option<T> {
-    let word = value.as_str()?;
-    choices
-        .iter()
-        .find(|(name, _)| *name == word)
-        .map(|(_, choice)| *choice)
-}
-
-struct Choices<'a, T>(&'a [(&'a str, T)]);
-
-impl<T> Display for Choices<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("one of ")?;
-        for (index, (name, _)) in self.0.iter().enumerate() {
-            let separator = if index == 0 { "" } else { ", " };
-            write!(f, "{separator}\"{name}\"")?;
-        }
-        Ok(())
-    }
-}
-
-/// A value as it can stand in a message: short, and with its type.
-struct Shown<'v, 'a>(&'v DeValue<'a>);
-
-impl Display for Shown<'_, '_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            DeValue::String(text) if text.chars().count() > 40 => {
-                let start: String = text.chars().take(40).collect();
-                write!(f, "the text {start:?}…")
-            }
-            DeValue::String(text) => write!(f, "the text {text:?}"),
-            DeValue::Integer(number) => write!(f, "{number}"),
-            DeValue::Float(number) => write!(f, "{number}"),
-            DeValue::Boolean(flag) => write!(f, "{flag}"),
-            DeValue::Datetime(_) => f.write_str("a date"),
-            DeValue::Array(_) => f.write_str("a list"),
-            DeValue::Table(_) => f.write_str("a table"),
         }
     }
 }

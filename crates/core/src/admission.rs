@@ -18,6 +18,7 @@
 mod breaker;
 mod drain;
 mod drr;
+mod follow;
 mod meter;
 mod queue;
 
@@ -27,6 +28,7 @@ use std::time::Duration;
 
 pub use breaker::{BreakerSettings, BreakerState, Breakers};
 pub use drain::DrainRate;
+pub use follow::{MOST_CLASSES_EVER, TooManyClasses};
 pub use meter::{Allowance, Bucket, Exceeded, Limits, Meters, Never, Rate};
 pub use queue::{AGED_ONE_IN, Full, Queue, Waiting};
 
@@ -91,6 +93,9 @@ pub struct ClassSettings {
     pub queue: usize,
     /// Of these, those of one tenant.
     pub tenant_queue: usize,
+    /// The configuration has it no more: it is there for requests that have not ended, and nobody can
+    /// name it.
+    pub gone: bool,
 }
 
 impl ClassSettings {
@@ -105,6 +110,7 @@ impl ClassSettings {
             queue_deadline: None,
             queue,
             tenant_queue: queue,
+            gone: false,
         }
     }
 }
@@ -193,8 +199,8 @@ impl AdmissionSettings {
     /// The class of that name.
     #[must_use]
     pub fn class_named(&self, name: &str) -> Option<ClassId> {
-        let at = self.classes.iter().position(|class| class.name == name)?;
-        u16::try_from(at).ok().map(ClassId)
+        let found = self.nameable().find(|(_, class)| class.name == name);
+        found.map(|(id, _)| id)
     }
 
     /// What a tenant gets.

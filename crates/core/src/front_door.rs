@@ -8,6 +8,7 @@
 mod admit;
 mod again;
 mod barred;
+mod explain;
 mod messages;
 mod place;
 #[cfg(test)]
@@ -196,6 +197,15 @@ impl<P: Policy> FrontDoor<P> {
     /// its size.
     pub fn set_policy(&mut self, policy: P) {
         self.policy = policy;
+        self.place(self.now);
+    }
+
+    /// Admits by other settings from now on, whose classes are numbered as those before
+    /// ([`AdmissionSettings::following`]). Those that wait do so until the deadline that they came with.
+    pub fn set_admission(&mut self, settings: AdmissionSettings) {
+        self.queue.follow(&settings);
+        self.breakers.follow(settings.breaker);
+        self.settings = Arc::new(settings);
         self.place(self.now);
     }
 

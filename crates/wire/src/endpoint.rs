@@ -64,6 +64,8 @@ pub struct Endpoint {
     client: quinn::ClientConfig,
     /// What both sides show.
     current: Arc<Current>,
+    /// Seconds since 1970 at which the first of the authorities that it trusts expires.
+    authority_expiry: u64,
 }
 
 impl Endpoint {
@@ -93,6 +95,7 @@ impl Endpoint {
             inner,
             client,
             current,
+            authority_expiry: identity.authority_expiry()?,
         })
     }
 
@@ -100,6 +103,19 @@ impl Endpoint {
     /// name than the present one.
     pub fn renew(&self, identity: &Identity) -> Result<Certificate, IdentityError> {
         self.current.exchange(identity)
+    }
+
+    /// Seconds since 1970 at which the certificate expires that it shows in handshakes now.
+    #[must_use]
+    pub fn expiry(&self) -> u64 {
+        self.current.expiry()
+    }
+
+    /// Seconds since 1970 at which the first of the authorities expires that it trusts: nobody's
+    /// certificate proves anything after that.
+    #[must_use]
+    pub const fn authority_expiry(&self) -> u64 {
+        self.authority_expiry
     }
 
     /// The address it has.
@@ -415,6 +431,9 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(50)).await;
         };
         assert!(after.is_worker(&id));
+        let renewed = Certificate::read(&folder.path().join("w.pem")).unwrap();
+        assert_eq!(worker.expiry(), renewed.not_after);
+        assert!(renewed.not_after < worker.authority_expiry());
         assert!(!before.is_lost() && !accepted.is_lost());
         // Another's certificate takes nobody's place.
         let stranger = identity(

@@ -133,6 +133,16 @@ impl Identity {
         Certificate::parse(&self.chain[0]).map_err(IdentityError::Tls)
     }
 
+    /// Seconds since 1970 at which the first of the authorities expires.
+    pub(crate) fn authority_expiry(&self) -> Result<u64, IdentityError> {
+        let mut first = u64::MAX;
+        for certificate in &self.authority {
+            let parsed = Certificate::parse(certificate).map_err(IdentityError::Tls)?;
+            first = first.min(parsed.not_after);
+        }
+        Ok(first)
+    }
+
     fn roots(&self) -> Result<Arc<rustls::RootCertStore>, IdentityError> {
         let mut roots = rustls::RootCertStore::empty();
         for certificate in &self.authority {

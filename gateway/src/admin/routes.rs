@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tandem_core::WorkerId;
 use tokio::time::timeout;
 
-use super::{guard, page};
+use super::{explain, guard, page};
 use crate::api::error::{ApiError, RETRY_AFTER};
 use crate::app::App;
 use crate::door::{Allowed, Change};
@@ -75,14 +75,11 @@ async fn route(app: &App, request: Request<Incoming>) -> Result<Response<Body>, 
         ["admin", "config"] => get(config(app)?)?,
         ["admin", "explain", request] => {
             let name = percent_decoded(request);
-            let found = app.requests.explain(&name);
-            let none = || {
-                let shown: String = name.chars().take(128).collect();
-                let message =
-                    format!("No request {shown} is in flight or among the last that ended.");
-                ApiError::not_found("request_not_found", message)
-            };
-            get(found.ok_or_else(none)?)?
+            get(explain::request(app, &name).await?)?
+        }
+        ["admin", "choose"] => {
+            let query = head.uri.query().unwrap_or_default();
+            get(explain::choice(app, query).await?)?
         }
         ["admin", "reload"] => {
             allow(&head.method, Method::POST, Value::Null)?;

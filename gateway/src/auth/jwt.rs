@@ -3,13 +3,15 @@
 //! What must hold: a token is taken with a signature of a public key of the file, made with the one
 //! algorithm that this key is for; issuer, audience and expiry are always checked (RFC 8725).
 
+mod claims;
+
 use std::path::PathBuf;
 
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
 use serde_json::{Map, Value};
-use tandem_config::{JwtAlgorithm, JwtConfig, is_name};
+use tandem_config::{JwtAlgorithm, JwtClaims, JwtConfig, is_name};
 
 use super::refusal::Refused;
 use super::ring_provider;
@@ -39,6 +41,7 @@ pub(crate) struct Tokens {
     issuer: String,
     audience: String,
     tenant_claim: String,
+    claims: JwtClaims,
 }
 
 #[derive(Debug)]
@@ -76,6 +79,7 @@ impl Tokens {
             issuer: config.issuer.clone(),
             audience: config.audience.clone(),
             tenant_claim: config.tenant_claim.clone(),
+            claims: config.claims.clone(),
         })
     }
 
@@ -114,7 +118,7 @@ impl Tokens {
         let tenant = claims.get(&self.tenant_claim).and_then(Value::as_str);
         let tenant = tenant.filter(|tenant| is_name(tenant));
         let tenant = tenant.ok_or(Refused::Token("it names no tenant"))?;
-        Ok(Caller::of(tenant))
+        claims::caller(tenant, &self.claims, claims)
     }
 }
 

@@ -1,13 +1,11 @@
 //! One request's place in the gateway.
 
-use std::sync::Arc;
-
 use tandem_core::admission::ClassId;
 use tandem_core::front_door::{Again, Blame, Input};
 use tandem_core::pairing::RequestFacts;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
-use super::{Answer, Closed, Command, Door, Instant, RequestId, blocks, oneshot};
+use super::{Answer, Closed, Command, Door, Instant, Place, RequestId, Sent, blocks, oneshot};
 use crate::caller::Standing;
 
 /// A request in flight. Dropping it, on whatever way, tells the door that the request has ended.
@@ -18,10 +16,8 @@ pub(crate) struct Ticket {
     door: Door,
     /// Tokens of its answer that have come.
     generated: u32,
-    /// Room for the message that it ended.
-    end: Option<mpsc::OwnedPermit<Command>>,
-    /// Given back after that message was sent.
-    _place: OwnedSemaphorePermit,
+    /// Room for the message that it ended, and its place, which goes with it.
+    end: Option<(mpsc::OwnedPermit<Sent>, Place)>,
 }
 
 impl Door {
@@ -31,22 +27,17 @@ impl Door {
         request: RequestId,
         class: ClassId,
     ) -> Result<Option<Ticket>, Closed> {
-        let Ok(place) = Arc::clone(&self.free).try_acquire_owned() else {
+        let Some(place) = self.places.take() else {
             return Ok(None);
         };
-        let end = self
-            .commands
-            .clone()
-            .reserve_owned()
-            .await
-            .map_err(|_| Closed)?;
+        let end = self.messages.clone().reserve_owned().await;
+        let end = end.map_err(|_| Closed)?;
         Ok(Some(Ticket {
             request,
             class,
             door: self.clone(),
             generated: 0,
-            end: Some(end),
-            _place: place,
+            end: Some((end, place)),
         }))
     }
 }
@@ -73,6 +64,7 @@ impl Ticket {
         let facts = RequestFacts {
             tenant: standing.tenant,
             class: standing.class,
+            affinity: standing.session.or(facts.affinity),
             ..facts
         };
         let deadline: Instant = self.door.clock.core(deadline);
@@ -154,17 +146,18 @@ impl Ticket {
             input,
             answer,
         };
-        self.door.commands.send(place).await.map_err(|_| Closed)?;
+        self.door.say(place).await?;
         answered.await.map_err(|_| Closed)
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if let Some(end) = self.end.take() {
-            end.send(Command::End {
+        if let Some((end, place)) = self.end.take() {
+            end.send(Sent::End {
                 request: self.request,
                 generated: self.generated,
+                place,
             });
         }
     }

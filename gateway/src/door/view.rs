@@ -35,8 +35,6 @@ pub(crate) struct View {
     pub(crate) retry_after: Duration,
     /// Breakers that are not as new.
     pub(crate) breakers: Vec<(WorkerId, Stage, BreakerState)>,
-    /// Requests that the door knows.
-    pub(crate) submitted: usize,
     /// Roles that nobody ready fills.
     pub(crate) missing: Vec<&'static str>,
     /// What the workers serve, or served before all of them left; `None` before the first came.
@@ -65,7 +63,6 @@ impl View {
         let states = door.breakers().states(now);
         self.breakers
             .extend(states.map(|(worker, stage, state)| (worker.clone(), stage, state)));
-        self.submitted = door.in_flight();
         let fleet = door.fleet();
         let census = fleet.census();
         self.missing = door.missing_roles().collect();

@@ -93,6 +93,8 @@ pub(crate) async fn serve<S: Answers>(
         service,
         link: Link::new(),
         pace: limits.pace,
+        // The guard of HTTP/1 has looked at lines already.
+        fields: http2.then_some(limits.head),
     };
     if http2 {
         let _counted = metrics.http.connected(Protocol::Http2);
@@ -144,7 +146,7 @@ async fn serve_http2<S: Answers>(
     mut stopping: watch::Receiver<bool>,
 ) {
     let link = Arc::clone(&service.link);
-    let header_list = u32::try_from(limits.head.bytes).unwrap_or(u32::MAX);
+    let header_list = u32::try_from(limits.head.told()).unwrap_or(u32::MAX);
     let mut serving = pin!(
         http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -182,6 +184,8 @@ struct Edge<S> {
     service: S,
     link: Arc<Link>,
     pace: Pace,
+    /// Bounds of heads that nobody has looked at.
+    fields: Option<HeadLimits>,
 }
 
 impl<S: Answers> hyper::service::Service<Request<Incoming>> for Edge<S> {
@@ -191,6 +195,8 @@ impl<S: Answers> hyper::service::Service<Request<Incoming>> for Edge<S> {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (open, refusal) = self.link.ask();
+        let refuse = |limits: HeadLimits| limits.refuse_fields(request.headers());
+        let refusal = refusal.or_else(|| self.fields.and_then(refuse));
         let mut request = request.map(|body| body::incoming(body, self.pace));
         if let Some(refusal) = refusal {
             request.extensions_mut().insert(refusal);

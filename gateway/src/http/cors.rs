@@ -23,7 +23,8 @@ use super::reply::Body;
 
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, OPTIONS");
 /// What scripts may read beside the few that they always may.
-const EXPOSED: HeaderValue = HeaderValue::from_static("x-request-id, request-id, retry-after");
+const EXPOSED: HeaderValue =
+    HeaderValue::from_static("x-request-id, request-id, retry-after, traceparent");
 /// Seconds for which a browser need not ask again.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("7200");
 /// Where a browser names none.

@@ -4,6 +4,7 @@
 //! in `streams`: how much a client may make it keep, and how a client's cancel is heard of.
 
 mod request;
+mod resets;
 mod streams;
 
 use std::io;
@@ -15,20 +16,25 @@ use std::time::Duration;
 use bytes::Bytes;
 use quinn::{IdleTimeout, TransportConfig, VarInt};
 use tandem_wire::task::{Task, spawn};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::addresses::Place;
 use super::connection::ConnectionLimits;
 use super::layers::Answers;
 use super::link::Link;
-use super::server::Shared;
+use super::server::{Limits, Shared};
 use super::tls::{Loaded, Tls};
 use crate::metrics::Protocol;
 use request::Edge;
+use resets::{Ended, Resets};
 use streams::{Connection, Streams};
 
 /// Of a connection that ends as it should (RFC 9114, section 8.1).
 pub(super) const NO_ERROR: VarInt = VarInt::from_u32(0x100);
+/// Of one whose client makes too much work for nothing.
+const EXCESSIVE_LOAD: VarInt = VarInt::from_u32(0x107);
 /// A client that says nothing for so long, though it is asked, has gone.
 const SILENCE: Duration = Duration::from_secs(30);
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -57,13 +63,23 @@ pub(super) fn open(
     )
 }
 
-/// Takes over new certificates.
-pub(super) fn watch(tls: &Tls, endpoint: quinn::Endpoint, limits: ConnectionLimits) -> Task<()> {
+/// Takes over new certificates and bounds.
+pub(super) fn watch(
+    tls: &Tls,
+    endpoint: quinn::Endpoint,
+    mut limits: watch::Receiver<Limits>,
+) -> Task<()> {
     let mut loaded = tls.subscribe();
-    spawn("http3-certificates", async move {
-        while loaded.changed().await.is_ok() {
+    spawn("http3-settings", async move {
+        loop {
+            tokio::select! {
+                Ok(()) = loaded.changed() => {}
+                Ok(()) = limits.changed() => {}
+                else => return,
+            }
             let loaded = loaded.borrow_and_update().clone();
-            endpoint.set_server_config(Some(server_config(loaded, limits)));
+            let each = limits.borrow_and_update().each;
+            endpoint.set_server_config(Some(server_config(loaded, each)));
         }
     })
 }
@@ -111,12 +127,12 @@ async fn requests<S: Answers>(
     shared: &Shared,
     service: S,
 ) -> Result<(), h3::error::ConnectionError> {
-    let limits = shared.limits;
-    let streams = Streams::new(2 * limits.head.bytes as u64);
+    let limits = shared.limits();
+    let streams = Streams::new(limits.head.told());
+    let closing = connection.clone();
     let quic = Connection::new(connection, Arc::clone(&streams));
     let mut serving: h3::server::Connection<_, Bytes> = h3::server::builder()
-        // Twice as much as is taken: what is a little over the limit gets a reply.
-        .max_field_section_size(2 * limits.head.bytes as u64)
+        .max_field_section_size(limits.head.told())
         .send_grease(false)
         .build(quic)
         .await?;
@@ -129,6 +145,7 @@ async fn requests<S: Answers>(
     let mut requests = JoinSet::new();
     let mut stopping = shared.stopping.clone();
     let mut idle = pin!(link.idle(limits.patience.head, limits.patience.idle));
+    let mut resets = Resets::new(Instant::now());
     let mut stopped = false;
     loop {
         let stop = tokio::select! {
@@ -140,7 +157,17 @@ async fn requests<S: Answers>(
                 }
                 None => break,
             },
-            Some(_) = requests.join_next() => false,
+            Some(ended) = requests.join_next() => {
+                // A request that panicked was answered, by its layers.
+                let ended = ended.unwrap_or(Ended::Answered);
+                if !resets.note(Instant::now(), ended) {
+                    tracing::debug!("connection: too many requests taken back");
+                    // Before h3 closes it with another code.
+                    closing.close(EXCESSIVE_LOAD, b"");
+                    return Ok(());
+                }
+                false
+            }
             () = &mut idle, if !stopped => true,
             _ = stopping.wait_for(|stop| *stop), if !stopped => true,
         };

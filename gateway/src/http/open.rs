@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tandem_config::GatewayConfig;
 use tandem_wire::task::Task;
 use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::watch;
 
 use super::connection::ConnectionLimits;
 use super::http1::Patience;
@@ -16,6 +17,7 @@ use super::pace::Pace;
 use super::server::{Front, Limits};
 use super::tls::{Tls, TlsError};
 use crate::metrics::Metrics;
+use crate::reload::{Commit, Part};
 
 /// Connections that the system keeps until they are accepted.
 const BACKLOG: u32 = 1024;
@@ -43,6 +45,8 @@ pub(crate) struct Opened {
     /// Of TCP, and of UDP where HTTP/3 is served.
     pub(crate) address: SocketAddr,
     pub(crate) front: Front,
+    /// Changes the bounds of new connections.
+    pub(crate) limits: FollowsLimits,
     /// Certificates, while they are looked at.
     pub(crate) watch: Vec<Task<()>>,
 }
@@ -57,6 +61,7 @@ impl Opened {
 /// Listens as the configuration says.
 pub(crate) fn open(config: &GatewayConfig, metrics: &Arc<Metrics>) -> Result<Opened, OpenError> {
     let limits = limits(config);
+    let follows = FollowsLimits(watch::Sender::new(limits));
     let tls = match &config.tls {
         Some(tls) => Some(Tls::open(tls, metrics).map_err(OpenError::Tls)?),
         None => None,
@@ -69,7 +74,8 @@ pub(crate) fn open(config: &GatewayConfig, metrics: &Arc<Metrics>) -> Result<Ope
             let address = local(&listener, config.listen)?;
             let quic = http3::open(socket, tls, limits.each);
             let quic = quic.map_err(|source| unheard(address, "UDP", source))?;
-            watch.push(http3::watch(tls, quic.clone(), limits.each));
+            let bounds = follows.0.subscribe();
+            watch.push(http3::watch(tls, quic.clone(), bounds));
             (listener, Some(quic))
         }
     };
@@ -79,11 +85,30 @@ pub(crate) fn open(config: &GatewayConfig, metrics: &Arc<Metrics>) -> Result<Ope
             listener,
             tls,
             quic,
-            limits,
+            limits: follows.0.subscribe(),
             metrics: Arc::clone(metrics),
         },
+        limits: follows,
         watch,
     })
+}
+
+/// Follows the configuration for new connections, but for the bounds of heads, which the layers have
+/// too, and of addresses.
+#[derive(Clone)]
+pub(crate) struct FollowsLimits(watch::Sender<Limits>);
+
+impl Part for FollowsLimits {
+    fn prepare(&self, _: &GatewayConfig, new: &GatewayConfig) -> Result<Option<Commit>, String> {
+        let (sender, new) = (self.0.clone(), limits(new));
+        Ok(Some(Box::pin(async move {
+            sender.send_modify(|limits| {
+                let (per_address, head) = (limits.per_address, limits.each.head);
+                *limits = Limits { per_address, ..new };
+                limits.each.head = head;
+            });
+        })))
+    }
 }
 
 const fn limits(config: &GatewayConfig) -> Limits {

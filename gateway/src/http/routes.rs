@@ -120,7 +120,9 @@ async fn generate(
     let origin = origin(app, &request);
     let caller = caller(&request)?;
     let settings = app.door.admission();
-    let standing = Standing::of(request.headers(), request.extensions(), settings)?;
+    let live = app.live.get();
+    let header = &live.policy.session_header;
+    let standing = Standing::of(request.headers(), request.extensions(), &settings, header)?;
     let limit = app.max_body_bytes();
     let body = super::body::read(request, limit, deadline);
     let who = (origin, caller);

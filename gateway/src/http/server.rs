@@ -50,7 +50,8 @@ pub(crate) struct Front {
     pub(crate) tls: Option<Tls>,
     /// HTTP/3's, where it is served.
     pub(crate) quic: Option<quinn::Endpoint>,
-    pub(crate) limits: Limits,
+    /// Of new connections.
+    pub(crate) limits: watch::Receiver<Limits>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
@@ -75,23 +76,25 @@ pub(crate) async fn serve(
         listener,
         tls,
         quic,
-        limits,
+        mut limits,
         metrics,
     } = front;
     let handshakes = tls.as_ref().map_or(0, |tls| tls.config().max_handshakes);
     let shared = Arc::new(Shared {
         tls,
         handshakes: Semaphore::new(handshakes),
-        addresses: Addresses::new(limits.per_address),
-        limits: limits.each,
+        addresses: Addresses::new(limits.borrow().per_address),
+        limits: limits.clone(),
         metrics,
         stopping,
     });
     tokio::pin!(shutdown);
     loop {
-        let room = connections.len() < limits.connections;
+        let room = connections.len() < limits.borrow_and_update().connections;
         tokio::select! {
             () = &mut shutdown => break,
+            // Fails only where the gateway is gone.
+            Ok(()) = limits.changed() => {}
             Some(_) = connections.join_next() => {}
             accepted = listener.accept(), if room => match accepted {
                 Ok((socket, address)) => {
@@ -148,12 +151,17 @@ pub(super) struct Shared {
     tls: Option<Tls>,
     handshakes: Semaphore,
     addresses: Arc<Addresses>,
-    pub(super) limits: ConnectionLimits,
+    limits: watch::Receiver<Limits>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) stopping: watch::Receiver<bool>,
 }
 
 impl Shared {
+    /// Of a connection that begins now.
+    pub(super) fn limits(&self) -> ConnectionLimits {
+        self.limits.borrow().each
+    }
+
     fn place(&self, address: SocketAddr) -> Option<Place> {
         let place = self.addresses.take(address.ip());
         if place.is_none() {
@@ -206,7 +214,7 @@ async fn next(quic: Option<&quinn::Endpoint>) -> Option<quinn::Incoming> {
 async fn tcp(socket: TcpStream, _place: Place, shared: Arc<Shared>, service: impl Answers) {
     // Fails only where the client has gone already.
     let _ = socket.set_nodelay(true);
-    let (limits, stopping) = (shared.limits, shared.stopping.clone());
+    let (limits, stopping) = (shared.limits(), shared.stopping.clone());
     let Some(tls) = &shared.tls else {
         let agreed = Agreed::Nothing;
         return connection::serve(socket, agreed, service, limits, &shared.metrics, stopping).await;

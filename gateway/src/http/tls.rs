@@ -6,7 +6,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quinn::crypto::rustls::QuicServerConfig;
 use rustls::server::WebPkiClientVerifier;
@@ -16,7 +16,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tandem_config::TlsConfig;
 use tandem_wire::task::{Task, spawn};
 use tokio::sync::watch;
-use tokio::time::interval;
+use tokio::time::{Instant, interval_at};
 
 use crate::metrics::Metrics;
 
@@ -67,8 +67,21 @@ struct Inner {
     config: TlsConfig,
     metrics: Arc<Metrics>,
     loaded: watch::Sender<Loaded>,
+    known: Mutex<Known>,
+}
+
+/// The files, as far as they are known.
+struct Known {
+    /// Those in use.
+    used: Files,
     /// What was looked at last, good or bad: each change is judged once.
-    seen: Mutex<Result<Files, TlsError>>,
+    seen: Result<Files, TlsError>,
+}
+
+/// What the files hold and is not in use yet. It is right.
+pub(crate) struct NextCertificate {
+    files: Files,
+    loaded: Loaded,
 }
 
 /// What the files hold.
@@ -100,7 +113,10 @@ impl Tls {
             config: config.clone(),
             metrics: Arc::clone(metrics),
             loaded: watch::Sender::new(loaded),
-            seen: Mutex::new(Ok(files)),
+            known: Mutex::new(Known {
+                used: files.clone(),
+                seen: Ok(files),
+            }),
         };
         Ok(Self {
             inner: Arc::new(inner),
@@ -121,28 +137,58 @@ impl Tls {
         &self.inner.config
     }
 
+    /// What the files hold, where that is something else than what is in use. Changes nothing. Reads
+    /// files: not for a thread that others wait for.
+    pub(crate) fn look(&self) -> Result<Option<NextCertificate>, TlsError> {
+        let files = Files::read(&self.inner.config)?;
+        if files == self.known().used {
+            return Ok(None);
+        }
+        let loaded = files.load(&self.inner.config)?;
+        Ok(Some(NextCertificate { files, loaded }))
+    }
+
+    /// New connections see it.
+    pub(crate) fn take(&self, next: NextCertificate) {
+        let NextCertificate { files, loaded } = next;
+        let inner = &*self.inner;
+        *self.known() = Known {
+            used: files.clone(),
+            seen: Ok(files),
+        };
+        inner.metrics.http.reloaded(true);
+        inner.metrics.http.certificate(loaded.expiry);
+        inner.loaded.send_replace(loaded);
+        tracing::info!(certificate = %inner.config.certificate.display(), "new certificate");
+    }
+
+    /// Nothing panics while it is held.
+    fn known(&self) -> MutexGuard<'_, Known> {
+        let known = self.inner.known.lock();
+        known.unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Looks at the files, and takes what is new in them. Reads files: not for a thread that others
     /// wait for.
     pub(crate) fn reload(&self) -> Reload {
-        let inner = &*self.inner;
-        // Nothing panics while it is held.
-        let mut seen = inner.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let files = Files::read(&inner.config);
-        if files == *seen {
+        let files = Files::read(&self.inner.config);
+        let mut known = self.known();
+        if files == known.seen {
             return Reload::Unchanged;
         }
-        let loaded = files.clone().and_then(|files| files.load(&inner.config));
-        *seen = files;
-        match loaded {
-            Ok(loaded) => {
-                inner.metrics.http.reloaded(true);
-                inner.metrics.http.certificate(loaded.expiry);
-                inner.loaded.send_replace(loaded);
-                tracing::info!(certificate = %inner.config.certificate.display(), "new certificate");
+        known.seen.clone_from(&files);
+        drop(known);
+        let load = |files: Files| {
+            let loaded = files.load(&self.inner.config)?;
+            Ok(NextCertificate { files, loaded })
+        };
+        match files.and_then(load) {
+            Ok(next) => {
+                self.take(next);
                 Reload::Loaded
             }
             Err(error) => {
-                inner.metrics.http.reloaded(false);
+                self.inner.metrics.http.reloaded(false);
                 tracing::error!(%error, "the certificate stays as it was");
                 Reload::Kept(error)
             }
@@ -153,7 +199,9 @@ impl Tls {
     pub(crate) fn watch(&self) -> Task<()> {
         let tls = self.clone();
         spawn("certificates", async move {
-            let mut ticks = interval(tls.inner.config.reload_interval);
+            let every = tls.inner.config.reload_interval;
+            // They have just been read.
+            let mut ticks = interval_at(Instant::now() + every, every);
             loop {
                 ticks.tick().await;
                 let tls = tls.clone();

@@ -27,7 +27,7 @@ impl Journal {
             worker_prefill = prefill.map(|worker| worker.as_str()),
             worker_decode = pair.map(|pair| pair.decode.as_str()),
             why = pair.map(|pair| tracing::field::display(&pair.why)),
-            class = self.metrics.admission.name(self.class),
+            class = self.metrics.admission.name(self.class).as_deref(),
             moves = self.moves,
             arrived_ms = self.arrived_ms(),
             prompt_tokens = self.prompt_tokens,

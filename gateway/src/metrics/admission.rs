@@ -1,5 +1,7 @@
 //! Admission's figures: who waits, who is turned away, who moves to another pair.
 
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
 use ::metrics::{Counter, Gauge, Histogram, Key, Label, Recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 use tandem_core::WorkerRole;
@@ -22,7 +24,7 @@ const BREAKER: &str = "tandem_breaker_state";
 const BLAMES: [Blame; 3] = [Blame::Prefill, Blame::Decode, Blame::Fabric];
 
 struct Class {
-    name: String,
+    name: Arc<str>,
     depth: Gauge,
     waited: Histogram,
     /// In the order of [`Rejection::NAMES`].
@@ -31,7 +33,8 @@ struct Class {
 
 /// All there from the start, so that a rate can be taken over the first event.
 pub(crate) struct AdmissionMetrics {
-    classes: Vec<Class>,
+    /// By their numbers; a reload adds to them.
+    classes: RwLock<Vec<Class>>,
     drain: Gauge,
     /// In the order of [`BLAMES`].
     retries: Vec<Counter>,
@@ -67,44 +70,41 @@ impl AdmissionMetrics {
         for (name, what) in counters {
             recorder.describe_counter(name.into(), None, what.into());
         }
-        let labelled = |name, labels: &[(&'static str, &str)]| {
-            let labels = labels.iter().map(|(k, v)| Label::new(*k, (*v).to_owned()));
-            Key::from_parts(name, labels.collect::<Vec<_>>())
-        };
-        let counter = |name, labels: &[(&'static str, &str)]| {
-            recorder.register_counter(&labelled(name, labels), &METADATA)
-        };
-        let classes = settings.classes.iter().map(|class| {
-            let class = ("class", class.name.as_str());
-            let rejection = |reason| counter(REJECTIONS, &[class, ("reason", reason)]);
-            Class {
-                name: class.1.to_owned(),
-                depth: recorder.register_gauge(&labelled(DEPTH, &[class]), &METADATA),
-                waited: recorder.register_histogram(&labelled(QUEUE, &[class]), &METADATA),
-                rejections: Rejection::NAMES.into_iter().map(rejection).collect(),
-            }
-        });
         let by_blame = |name| {
-            let counter = |blame: Blame| counter(name, &[("stage", blame.as_str())]);
+            let counter = |blame: Blame| counter(recorder, name, &[("stage", blame.as_str())]);
             BLAMES.into_iter().map(counter).collect()
         };
+        let classes = settings.classes.iter();
         Self {
-            classes: classes.collect(),
+            classes: RwLock::new(classes.map(|c| Class::new(recorder, &c.name)).collect()),
             drain: recorder.register_gauge(&Key::from_static_name(DRAIN), &METADATA),
             retries: by_blame(RETRIES),
             migrations: by_blame(MIGRATIONS),
         }
     }
 
+    /// Classes that are new have figures from now on.
+    pub(super) fn follow(&self, recorder: &PrometheusRecorder, settings: &AdmissionSettings) {
+        let mut classes = self.classes.write().unwrap_or_else(PoisonError::into_inner);
+        let known = classes.len();
+        let more = settings.classes.iter().skip(known);
+        classes.extend(more.map(|class| Class::new(recorder, &class.name)));
+    }
+
+    fn classes(&self) -> RwLockReadGuard<'_, Vec<Class>> {
+        self.classes.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What a class is called.
-    pub(crate) fn name(&self, class: ClassId) -> Option<&str> {
-        let class = self.classes.get(usize::from(class.0));
-        class.map(|class| class.name.as_str())
+    pub(crate) fn name(&self, class: ClassId) -> Option<Arc<str>> {
+        let classes = self.classes();
+        let class = classes.get(usize::from(class.0));
+        class.map(|class| Arc::clone(&class.name))
     }
 
     /// A request had its first lease after it had waited so long.
     pub(crate) fn waited(&self, class: ClassId, seconds: f64) {
-        if let Some(class) = self.classes.get(usize::from(class.0)) {
+        if let Some(class) = self.classes().get(usize::from(class.0)) {
             class.waited.record(seconds);
         }
     }
@@ -112,7 +112,8 @@ impl AdmissionMetrics {
     /// A request was turned away.
     pub(crate) fn rejected(&self, class: ClassId, why: &Rejection) {
         let reason = Rejection::NAMES.iter().position(|n| *n == why.as_str());
-        let class = self.classes.get(usize::from(class.0));
+        let classes = self.classes();
+        let class = classes.get(usize::from(class.0));
         if let Some(counter) = reason.and_then(|at| class?.rejections.get(at)) {
             counter.increment(1);
         }
@@ -133,11 +134,37 @@ impl AdmissionMetrics {
 
     /// Takes over what the door sees.
     pub(super) fn look(&self, view: &View) {
-        for (class, queued) in self.classes.iter().zip(&view.queued_by_class) {
+        for (class, queued) in self.classes().iter().zip(&view.queued_by_class) {
             class.depth.set(*queued as f64);
         }
         self.drain.set(view.drain.unwrap_or(0) as f64);
     }
+}
+
+impl Class {
+    fn new(recorder: &PrometheusRecorder, name: &str) -> Self {
+        let class = ("class", name);
+        let rejection = |reason| counter(recorder, REJECTIONS, &[class, ("reason", reason)]);
+        Self {
+            name: name.into(),
+            depth: recorder.register_gauge(&labelled(DEPTH, &[class]), &METADATA),
+            waited: recorder.register_histogram(&labelled(QUEUE, &[class]), &METADATA),
+            rejections: Rejection::NAMES.into_iter().map(rejection).collect(),
+        }
+    }
+}
+
+fn counter(
+    recorder: &PrometheusRecorder,
+    name: &'static str,
+    labels: &[(&'static str, &str)],
+) -> Counter {
+    recorder.register_counter(&labelled(name, labels), &METADATA)
+}
+
+fn labelled(name: &'static str, labels: &[(&'static str, &str)]) -> Key {
+    let labels = labels.iter().map(|(k, v)| Label::new(*k, (*v).to_owned()));
+    Key::from_parts(name, labels.collect::<Vec<_>>())
 }
 
 /// The breakers of all workers that have registered.

@@ -16,8 +16,9 @@ const KEYS: &str = "tandem_auth_keys";
 const DRAINED: &str = "tandem_worker_drained";
 const WEIGHT: &str = "tandem_worker_weight";
 const STOPPING: &str = "tandem_gateway_stopping";
+const EXPIRY: &str = "tandem_certificate_expiry_seconds";
 
-const GAUGES: [(&str, &str); 7] = [
+const GAUGES: [(&str, &str); 8] = [
     (
         SUCCESS,
         "Whether the latest reload of the configuration succeeded, or there was none.",
@@ -34,6 +35,10 @@ const GAUGES: [(&str, &str); 7] = [
     ),
     (WEIGHT, "The worker's weight at this gateway, in percent."),
     (STOPPING, "Whether the gateway is about to stop."),
+    (
+        EXPIRY,
+        "Seconds since 1970 at which a certificate of the control plane expires, by whose it is.",
+    ),
 ];
 
 /// All of them.
@@ -77,7 +82,29 @@ pub(crate) fn render(app: &App, view: &View) -> String {
         gauge(&recorder, DRAINED, label(), f64::from(u8::from(drained)));
         gauge(&recorder, WEIGHT, label(), f64::from(weight));
     }
+    certificates(&recorder, app);
     recorder.handle().render()
+}
+
+/// Until when the gateway and its workers know one another.
+fn certificates(recorder: &PrometheusRecorder, app: &App) {
+    let expiry = |role: &'static str, name: &str, at: u64| {
+        let labels = vec![
+            Label::new("role", role),
+            Label::new("name", name.to_owned()),
+        ];
+        gauge(recorder, EXPIRY, labels, at as f64);
+    };
+    let name = &app.live.get().identity.name;
+    expiry("gateway", name, app.endpoint.expiry());
+    expiry("authority", "ca", app.endpoint.authority_expiry());
+    for seat in app.roster.seats().values() {
+        // One that is not connected, or is of an older make, does not tell.
+        let told = seat.load.as_ref().map(|load| load.certificate_expiry);
+        if let (Some(worker), Some(at @ 1..)) = (&seat.worker, told) {
+            expiry("worker", worker.facts.worker.as_str(), at);
+        }
+    }
 }
 
 fn gauge(recorder: &PrometheusRecorder, name: &'static str, labels: Vec<Label>, value: f64) {

@@ -169,6 +169,7 @@ impl Order {
     fn turned_away(&self, rejected: &Rejected, last: Option<Again>) -> ApiError {
         let why = &rejected.why;
         self.metrics.admission.rejected(self.ticket.class(), why);
+        self.way.turned_away(&why.to_string());
         match (why, last) {
             (Rejection::Refused(message), Some(Again::Never)) => ApiError::bad(
                 "request_refused",

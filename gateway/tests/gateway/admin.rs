@@ -5,13 +5,14 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 use tandem_config::{AdminConfig, ApiKey, GatewayConfig};
+use tandem_wire::proto;
 use tandem_wire::proto::FinishReason;
 use tandem_wire::task::spawn;
 use tokio::time::Instant;
 
 use crate::client::{Reply, get, open, post, request, send};
-use crate::harness::{CHAT, Gateway, chat, eventually, with, with_one_worker_and};
-use crate::scripted_worker::ScriptedWorker;
+use crate::harness::{CHAT, Gateway, chat, config, eventually, pki, with, with_one_worker_and};
+use crate::scripted_worker::{ScriptedWorker, welcome};
 use crate::security::with_key;
 
 fn with_admin(config: &mut GatewayConfig) {
@@ -98,6 +99,119 @@ async fn a_request_is_seen_in_flight_and_explained_after() {
         text.contains("tandem_worker_drained{worker=\"both-0\"} 0"),
         "{text}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_is_shown_with_its_labels_and_what_it_registered() {
+    let pki = pki();
+    let mut hello = welcome("both-0", proto::Role::Both);
+    hello.labels.insert("rack".into(), "r7".into());
+    let worker = ScriptedWorker::start(pki.path(), hello);
+    let mut config = config(&pki, vec![worker.address]);
+    with_admin(&mut config);
+    let gateway = Gateway::start(config).await;
+    gateway.ready().await;
+    let worker = see(&gateway, "/admin/workers/both-0").await;
+    assert_eq!(worker["labels"], json!({"rack": "r7"}));
+    let capabilities = &worker["capabilities"];
+    assert_eq!(
+        (&capabilities["prefills"], &capabilities["decodes"]),
+        (&json!(true), &json!(true))
+    );
+    assert_eq!(capabilities["pages"], worker["pages"]["total"]);
+    for key in ["context_length", "page_tokens", "kv_heads", "head_dim"] {
+        assert!(capabilities[key].as_u64() > Some(0), "{key} {capabilities}");
+    }
+    assert_eq!(worker["measured"]["decode_step_us"], Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_choice_is_explained_with_all_candidates_and_who_was_none() {
+    let pki = pki();
+    let start = |name| ScriptedWorker::start(pki.path(), welcome(name, proto::Role::Both));
+    let (mut first, second) = (start("both-0"), start("both-1"));
+    let mut config = config(&pki, vec![first.address, second.address]);
+    with_admin(&mut config);
+    let gateway = Gateway::start(config).await;
+    eventually("two", async || {
+        see(&gateway, "/admin/choose?prompt_tokens=8").await["choice"]["decode"]["candidates"] == 2
+    })
+    .await;
+    do_post(&gateway, "/admin/workers/both-1/drain").await;
+    let (mut stream, mut call) = begun(&gateway, &mut first, "job-1").await;
+    let running = see(&gateway, "/admin/explain/job-1").await;
+    let stage = &running["steps"][0]["choice"]["decode"];
+    assert_eq!(
+        (&stage["rule"], &stage["candidates"]),
+        (&json!("least_loaded"), &json!(1))
+    );
+    let shown = &stage["shown"][0];
+    assert_eq!(
+        (&shown["worker"], &shown["pages"]),
+        (&json!("both-0"), &json!(64))
+    );
+    assert!(
+        shown["score"].is_number() && shown["free_pages"].is_number(),
+        "{shown}"
+    );
+    assert_eq!(
+        stage["filtered_out"],
+        json!([{"worker": "both-1", "why": "draining"}])
+    );
+    assert_eq!(running["steps"][0]["choice"]["local"], "role");
+    // Were it to be placed now, it could go to the other one too.
+    assert_eq!(running["now"]["no_pair"], Value::Null);
+    do_post(&gateway, "/admin/workers/both-1/enable").await;
+    let running = see(&gateway, "/admin/explain/job-1").await;
+    assert_eq!(running["now"]["choice"]["decode"]["candidates"], 2);
+    call.finish("", FinishReason::Stop).await;
+    assert_eq!(stream.rest().await.last().unwrap(), "[DONE]");
+    gateway.at_rest().await;
+    let ended = see(&gateway, "/admin/explain/job-1").await;
+    assert_eq!(ended["steps"][0]["choice"], running["steps"][0]["choice"]);
+    assert_eq!(
+        (&ended["stage"], &ended["outcome"], &ended["now"]),
+        (&json!("ended"), &json!("stop"), &Value::Null)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_policy_says_where_a_request_would_go_now_and_why_nowhere() {
+    let (_pki, gateway, _worker) = with_one_worker_and(with_admin).await;
+    let query = "prompt_tokens=100&new_tokens=20&class=default&session=a%20b";
+    let chosen = see(&gateway, &format!("/admin/choose?{query}")).await;
+    assert_eq!(chosen["decode"], "both-0");
+    assert_eq!(
+        chosen["asked"],
+        json!({"prompt_tokens": 100, "new_tokens": 20, "class": "default"})
+    );
+    assert!(
+        chosen["why"]
+            .as_str()
+            .unwrap()
+            .starts_with("decode: both-0 by")
+    );
+    let large = see(&gateway, "/admin/choose?prompt_tokens=1000000").await;
+    assert_eq!(large["no_pair"], "no decode worker has room now");
+    assert_eq!(
+        large["choice"]["decode"]["filtered"],
+        json!({"no_room": 1}),
+        "{large}"
+    );
+    for (query, code) in [
+        ("", "missing_required_parameter"),
+        ("prompt_tokens=0", "invalid_value"),
+        ("prompt_tokens=x", "invalid_value"),
+        ("prompt_tokens=1&class=gold", "invalid_value"),
+        ("prompt_tokens=1&x=1", "unknown_parameter"),
+    ] {
+        let reply = get(gateway.admin(), &format!("/admin/choose?{query}")).await;
+        assert_eq!(
+            (reply.status.as_u16(), &*reply.code()),
+            (400, code),
+            "{query}"
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -53,7 +53,10 @@ async fn a_known_page_may_ask_and_no_other() {
         let reply = ask(&gateway, Method::GET, path, &[("origin", PAGE)]).await;
         assert_eq!(reply.header("access-control-allow-origin"), Some(PAGE));
         let exposed = reply.header("access-control-expose-headers").unwrap();
-        assert!(exposed.contains("x-request-id") && exposed.contains("retry-after"));
+        for header in ["x-request-id", "retry-after", "traceparent"] {
+            assert!(exposed.contains(header), "{exposed}");
+        }
+        assert!(reply.header("traceparent").is_some());
     }
     for origin in ["https://other.example", "null", "https://chat.example.evil"] {
         let reply = preflight(&gateway, origin).await;

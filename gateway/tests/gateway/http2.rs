@@ -81,7 +81,7 @@ async fn a_client_is_told_its_bounds() {
     };
     assert_eq!(setting(3), Some(17), "streams");
     assert_eq!(setting(4), Some(128 << 10), "window");
-    assert_eq!(setting(6), Some(32 << 10), "headers");
+    assert_eq!(setting(6), Some(64 << 10), "headers, twice what is taken");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -117,7 +117,17 @@ async fn heads_over_the_bounds_are_refused_and_the_connection_goes_on() {
             .headers_mut()
             .insert(name, "y".repeat(1000).parse().unwrap());
     }
-    assert_eq!(sender.send_request(large).await.unwrap().status(), 431);
+    let reply = sender.send_request(large).await.unwrap();
+    assert_eq!(reply.status(), 431);
+    let body = reply.into_body().collect().await.unwrap().to_bytes();
+    let error: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(error["error"]["code"], "headers_too_large");
+    let mut larger = get("/health");
+    larger
+        .headers_mut()
+        .insert("x", "y".repeat(70_000).parse().unwrap());
+    let reply = sender.send_request(larger).await.unwrap();
+    assert_eq!(reply.status(), 431, "the library's own, without a body");
     let mut many = get("/health");
     for n in 0..101 {
         let name: http::HeaderName = format!("x-{n}").parse().unwrap();

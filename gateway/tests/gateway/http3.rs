@@ -30,6 +30,7 @@ type Stream = RequestStream<BidiStream<Bytes>, Bytes>;
 struct Client {
     sender: SendRequest<OpenStreams, Bytes>,
     endpoint: quinn::Endpoint,
+    quic: quinn::Connection,
     _connection: Task<()>,
 }
 
@@ -40,7 +41,8 @@ impl Client {
         let endpoint = quinn::Endpoint::client(local).unwrap();
         let config = quinn::ClientConfig::new(Arc::new(tls));
         let connecting = endpoint.connect_with(config, address, "localhost").unwrap();
-        let connection = h3_quinn::Connection::new(connecting.await.unwrap());
+        let quic = connecting.await.unwrap();
+        let connection = h3_quinn::Connection::new(quic.clone());
         let (mut driver, sender) = h3::client::new(connection).await.unwrap();
         let _connection = spawn("client", async move {
             let _ = std::future::poll_fn(|context| driver.poll_close(context)).await;
@@ -48,6 +50,7 @@ impl Client {
         Self {
             sender,
             endpoint,
+            quic,
             _connection,
         }
     }
@@ -197,6 +200,37 @@ async fn a_client_that_wants_no_more_cancels_its_request_at_every_stage() {
     drop(stream);
     let (head, _) = client.get("/health").await;
     assert_eq!(head.status(), 200);
+    eventually("at rest", || async {
+        let status = status(&site, &gateway).await;
+        status["gateway"]["in_flight"] == 0
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_takes_back_what_it_asks_for_is_sent_away() {
+    let (site, _pki, gateway, _worker, mut client) = start(|_| {}).await;
+    let flood = async {
+        // Fails once it is sent away.
+        while let Ok(mut stream) = client
+            .sender
+            .send_request(request(Method::POST, CHAT))
+            .await
+        {
+            stream.stop_sending(Code::H3_REQUEST_CANCELLED);
+            stream.stop_stream(Code::H3_REQUEST_CANCELLED);
+        }
+    };
+    timeout(PATIENCE, flood).await.expect("an end in time");
+    let end = timeout(PATIENCE, client.quic.closed()).await.unwrap();
+    match end {
+        quinn::ConnectionError::ApplicationClosed(close) => {
+            assert_eq!(close.error_code, 0x107_u32.into(), "too much for nothing");
+        }
+        other => panic!("{other}"),
+    }
+    let mut other = Client::connect(&site, gateway.address).await;
+    assert_eq!(other.get("/health").await.0.status(), 200);
     eventually("at rest", || async {
         let status = status(&site, &gateway).await;
         status["gateway"]["in_flight"] == 0

@@ -31,6 +31,7 @@ mod responses;
 mod retry;
 mod scripted_worker;
 mod security;
+mod sessions;
 mod shapes;
 mod slow;
 mod telemetry;

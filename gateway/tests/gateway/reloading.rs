@@ -11,8 +11,10 @@ use tandem_wire::proto::FinishReason;
 
 use crate::client::{Reply, get, open, post, request, send};
 use crate::harness::{CHAT, Follows, Gateway, chat, config_file, eventually, pki, with};
+use crate::raw::Raw;
 use crate::scripted_worker::{ScriptedWorker, welcome};
 use crate::security::{entry, key, with_key, write_keys};
+use crate::tls_client::Site;
 
 const ADMIN: &str = "[admin]\nlisten = \"127.0.0.1:0\"\n";
 
@@ -149,9 +151,9 @@ async fn a_broken_file_changes_nothing_and_no_request_fails() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_followed_changes_and_what_is_not_is_named() {
-    let (pki, gateway, follows, worker) = start(&format!("queue_limit = 7\n{ADMIN}")).await;
+    let (pki, gateway, follows, worker) = start(&format!("tokenizer_threads = 2\n{ADMIN}")).await;
     let hash = get(gateway.admin(), "/admin/policy").await.json()["hash"].clone();
-    let rest = "queue_limit = 8\nrequest_timeout_ms = 200\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+    let rest = "tokenizer_threads = 3\nrequest_timeout_ms = 200\n[admin]\nlisten = \"127.0.0.1:0\"\n\
                 [policy.decode]\nchoose = \"random\"\n[log]\nlevel = \"debug\"\n";
     // Nobody asks: the file's change is noticed.
     config_file(pki.path(), &[worker.address], rest);
@@ -161,13 +163,16 @@ async fn what_is_followed_changes_and_what_is_not_is_named() {
     .await;
     let config = get(gateway.admin(), "/admin/config").await.json();
     assert_ne!(config["hash"], hash);
-    assert_eq!(config["needs_restart"], json!(["gateway.queue_limit"]));
+    assert_eq!(
+        config["needs_restart"],
+        json!(["gateway.tokenizer_threads"])
+    );
     assert_eq!(config["last_reload"]["by"], "file");
     assert_eq!(
         config["last_reload"]["changed"],
         json!([
-            "gateway.queue_limit",
             "gateway.request_timeout_ms",
+            "gateway.tokenizer_threads",
             "log.level",
             "policy.decode.choose"
         ])
@@ -191,8 +196,11 @@ async fn what_is_followed_changes_and_what_is_not_is_named() {
     assert_eq!(reply.code(), "timeout");
     // It stays named until the file is as at the start, or the gateway starts anew.
     config_file(pki.path(), &[worker.address], &rest.replace("200", "300"));
-    assert_eq!(waiting(&gateway).await, json!(["gateway.queue_limit"]));
-    config_file(pki.path(), &[worker.address], &rest.replace("= 8", "= 7"));
+    assert_eq!(
+        waiting(&gateway).await,
+        json!(["gateway.tokenizer_threads"])
+    );
+    config_file(pki.path(), &[worker.address], &rest.replace("= 3", "= 2"));
     assert_eq!(waiting(&gateway).await, json!([]));
 }
 
@@ -270,4 +278,139 @@ async fn workers_come_and_go_with_the_file_and_one_that_goes_ends_what_it_has() 
     // And back after it has left: not drained.
     change_workers(&gateway, pki.path(), &[first.address, second.address]).await;
     eventually("two again", async || names(&gateway.status().await) == both).await;
+}
+
+/// A chat request of that class, without waiting for its reply.
+fn asked(gateway: &Gateway, class: &'static str, body: Value) -> tandem_wire::task::Task<Reply> {
+    let address = gateway.address;
+    let asked = request(Method::POST, CHAT, body.to_string());
+    let asked = with_key(asked, "x-tandem-class", class);
+    tandem_wire::task::spawn("ask", async move { send(address, asked).await })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn classes_limits_and_bounds_follow_the_file_and_requests_in_flight_stay_what_they_were() {
+    let two = "[admission]\ndefault_class = \"chat\"\n[admission.class.chat]\n[admission.class.batch]\n\
+               priority = 5\n";
+    let (pki, gateway, _follows, mut worker) = start(&format!("{ADMIN}{two}")).await;
+    let begun = asked(&gateway, "batch", chat());
+    let mut call = worker.call().await;
+    call.start().await;
+    let address = worker.address;
+    let change = async |rest: &str| {
+        config_file(pki.path(), &[address], rest);
+        let reply = reload(&gateway).await;
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        assert_eq!(reply.json()["needs_restart"], json!([]));
+    };
+    let other = "default_max_tokens = 3\n[admin]\nlisten = \"127.0.0.1:0\"\n[admission]\n\
+                 default_class = \"bulk\"\n[admission.class.bulk]\n[admission.class.chat]\n\
+                 [admission.any_tenant]\nconcurrency = 1\n";
+    change(other).await;
+    // One that is gone cannot be named, one that is new can.
+    let reply = asked(&gateway, "batch", chat()).join().await.unwrap();
+    let message = reply.error()["message"].to_string();
+    assert_eq!(reply.status, 400);
+    assert!(message.contains("only chat, bulk."), "{message}");
+    // The one in flight counts.
+    let reply = asked(&gateway, "bulk", chat()).join().await.unwrap();
+    assert_eq!(
+        (reply.status.as_u16(), reply.code()),
+        (429, "rate_limit_exceeded".into())
+    );
+    let rejected = "tandem_rejections_total{class=\"bulk\",reason=\"limited\"}";
+    assert_eq!(figure(&gateway, rejected).await, Some(1.0));
+    call.finish("x", FinishReason::Stop).await;
+    assert_eq!(begun.join().await.unwrap().status, 200);
+    gateway.at_rest().await;
+    // A request that does not say gets what the new file says.
+    let mut body = chat();
+    body.as_object_mut().unwrap().remove("max_tokens");
+    let reply = asked(&gateway, "bulk", body);
+    let mut call = worker.call().await;
+    assert_eq!(call.generate.stop.as_ref().unwrap().max_tokens, 3);
+    call.start().await;
+    call.finish("x", FinishReason::Stop).await;
+    assert_eq!(reply.join().await.unwrap().status, 200);
+    gateway.at_rest().await;
+    // And back to what it was.
+    change(&format!("{ADMIN}{two}")).await;
+    let reply = asked(&gateway, "batch", chat());
+    let mut call = worker.call().await;
+    call.start().await;
+    call.finish("x", FinishReason::Stop).await;
+    assert_eq!(reply.join().await.unwrap().status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bounds_of_connections_follow_the_file() {
+    let (pki, gateway, _follows, worker) = start(&format!("max_connections = 2\n{ADMIN}")).await;
+    let mut held = Raw::connect(gateway.address).await;
+    held.write("GET /health HTTP/1.1\r\nhost: g\r\n\r\n").await;
+    assert_eq!(held.reply(false).await.status, 200);
+    let one = format!("max_connections = 1\nheader_timeout_ms = 200\n{ADMIN}");
+    config_file(pki.path(), &[worker.address], &one);
+    let reply = reload(&gateway).await;
+    assert_eq!(reply.json()["needs_restart"], json!([]), "{}", reply.body);
+    // The one that is open is the one that may be: another waits until it is gone.
+    let mut waits = Raw::connect(gateway.address).await;
+    waits.write("GET /health HTTP/1.1\r\n").await;
+    held.write("GET /health HTTP/1.1\r\nhost: g\r\n\r\n").await;
+    assert_eq!(held.reply(false).await.status, 200);
+    drop(held);
+    // A new connection has the new time for its head.
+    let reply = waits.reply(false).await;
+    assert_eq!(reply.status, 408);
+    drop(waits);
+    // More from now on: who waits is let in.
+    let mut held = Raw::connect(gateway.address).await;
+    held.write("GET /health HTTP/1.1\r\nhost: g\r\n\r\n").await;
+    assert_eq!(held.reply(false).await.status, 200);
+    let mut waits = Raw::connect(gateway.address).await;
+    waits.write("GET /health HTTP/1.1\r\nhost: g\r\n\r\n").await;
+    let three = format!("max_connections = 3\n{ADMIN}");
+    config_file(pki.path(), &[worker.address], &three);
+    assert_eq!(reload(&gateway).await.status, 200);
+    assert_eq!(waits.reply(false).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reload_takes_a_new_certificate_and_fails_with_one_that_is_not_right() {
+    let site = Site::new();
+    let tls = format!(
+        "[tls]\ncertificate = {:?}\nkey = {:?}\nreload_interval_ms = 86400000\n",
+        site.path("cert.pem"),
+        site.path("key.pem"),
+    );
+    let pki = pki();
+    let file = config_file(pki.path(), &[], &format!("{ADMIN}{tls}"));
+    let (gateway, _follows) = Gateway::start_from(&file).await;
+    let seen = async || {
+        let socket = site.connect(gateway.address, &[], false).await.unwrap();
+        socket.get_ref().1.peer_certificates().unwrap()[0].clone()
+    };
+    assert_eq!(reload(&gateway).await.json()["result"], "unchanged");
+    let new = site.renew();
+    let reply = reload(&gateway).await.json();
+    assert_eq!(reply["result"], "reloaded");
+    assert_eq!(reply["changed"], json!([site.path("cert.pem")]));
+    assert_eq!(seen().await, new);
+    // A key that is another's, and a file of keys that is not there: both are named, nothing changes.
+    let key = std::fs::read(site.path("key.pem")).unwrap();
+    site.renew();
+    std::fs::write(site.path("key.pem"), key).unwrap();
+    let rest = format!("{ADMIN}[auth]\nkeys = \"nowhere.toml\"\n{tls}");
+    config_file(pki.path(), &[], &rest);
+    let reply = reload(&gateway).await;
+    let message = reply.error()["message"].to_string();
+    assert_eq!(reply.status, 400);
+    assert!(
+        message.contains("[tls] ") && message.contains("nowhere.toml"),
+        "{message}"
+    );
+    assert_eq!(seen().await, new);
+    assert_eq!(
+        figure(&gateway, "tandem_config_reload_success").await,
+        Some(0.0)
+    );
 }

@@ -6,13 +6,14 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls_pki_types::CertificateDer;
 use tandem_config::{GatewayConfig, TlsConfig};
 use tandem_gateway::run;
+use tandem_wire::identity::{Authority, Certificate};
 use tandem_wire::proto;
 use tandem_wire::task::spawn;
 use tokio::net::TcpStream;
 
-use crate::harness::{Gateway, config, eventually, pki};
+use crate::harness::{Gateway, config, eventually, pki, with_one_worker};
 use crate::raw::Raw;
-use crate::scripted_worker::{ScriptedWorker, welcome};
+use crate::scripted_worker::{PAGES, ScriptedWorker, free_pages, welcome};
 use crate::tls_client::Site;
 
 const HEALTH: &str = "GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n";
@@ -234,4 +235,32 @@ async fn a_stream_over_tls_comes_event_by_event() {
     raw.until("second").await;
     drop(raw);
     call.cancelled().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn until_when_gateway_authority_and_workers_know_one_another_is_told() {
+    let (pki, gateway, worker) = with_one_worker().await;
+    let expiry = |role: &str, name: &str| {
+        format!("tandem_certificate_expiry_seconds{{role=\"{role}\",name=\"{name}\"}}")
+    };
+    let read = |file: &str| Certificate::read(&pki.path().join(file)).unwrap().not_after as f64;
+    let own = gateway.metric(&expiry("gateway", "gateway")).await;
+    assert_eq!(own, Some(read("gateway.pem")));
+    let authority = gateway.metric(&expiry("authority", "ca")).await;
+    assert_eq!(authority, Some(read("ca.pem")));
+    // A worker tells its own; one that does not is left out.
+    let workers = expiry("worker", "both-0");
+    assert_eq!(gateway.metric(&workers).await, None);
+    worker.report(proto::Load {
+        certificate_expiry: 4_000_000_000,
+        ..free_pages(PAGES)
+    });
+    eventually("told", async || gateway.metric(&workers).await == Some(4e9)).await;
+    let renewed = Authority::open(pki.path()).unwrap();
+    renewed.renew("gateway", 9, false).unwrap();
+    eventually("renewed", async || {
+        let now = gateway.metric(&expiry("gateway", "gateway")).await;
+        now == Some(read("gateway.pem"))
+    })
+    .await;
 }

@@ -155,13 +155,15 @@ async fn a_decode_worker_computes_a_prompt_that_names_no_prefill_worker() {
     assert_eq!((second.held, second.cached), (80, 80));
     assert_eq!(Ok(second.tokens), want);
     decode.at_rest().await;
-    // It says how it names blocks, where it stands, and how quick its steps are.
+    // It says how it names blocks, where it stands, how quick its steps are, and until when its
+    // certificate holds.
     let welcome = &decode.welcome;
     assert_eq!(welcome.block_seed.len(), 16);
     assert_eq!(welcome.labels["rack"], "r1");
     assert!(!welcome.labels["host"].is_empty());
     let load = decode.load().await;
     assert!(load.decode_step_us > 0 && load.queued_prompt_tokens == 0);
+    assert!(load.certificate_expiry > 1_700_000_000);
     for worker in [aggregated, decode] {
         worker.stop().await;
     }

@@ -14,6 +14,10 @@ pub(super) fn tables(policy: &PolicySettings) -> String {
     let mut text = Table::new("policy")
         .unless_absent("seed", policy.seed, "drawn at start")
         .text("when_no_prefill", when)
+        .text(
+            "session_header",
+            policy.session_header.name().unwrap_or_default(),
+        )
         .done();
     text += &stage("policy.prefill", &policy.prefill);
     text += &stage("policy.decode", &policy.decode);
@@ -148,7 +152,7 @@ mod tests {
                 _ => "",
             };
             texts.push(format!(
-                "[policy]\nseed = 3\n[policy.prefill]\nchoose = \"{name}\"\n{weights}labels = {{ pool = \"a\" }}\n\
+                "[policy]\nseed = 3\nsession_header = \"\"\n[policy.prefill]\nchoose = \"{name}\"\n{weights}labels = {{ pool = \"a\" }}\n\
                  [policy.slo]\nttft_ms = 100\n[policy.pair]\ntopology = 2.5\n"
             ));
         }

@@ -74,6 +74,14 @@ impl Breakers {
         }
     }
 
+    /// Follows other settings from now on. What is open stays so for its time.
+    pub fn follow(&mut self, settings: BreakerSettings) {
+        self.settings = settings;
+        if settings.failures == 0 {
+            self.breakers.clear();
+        }
+    }
+
     /// Whether a request may not go there now.
     #[must_use]
     pub fn bars(&self, now: Instant, worker: &WorkerId, stage: Stage) -> bool {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::drr::Rotation;
-use super::{AdmissionSettings, ClassId, TenantId};
+use super::{AdmissionSettings, ClassId, ClassSettings, TenantId};
 use crate::{Instant, RequestId};
 
 /// One placement in so many goes to the oldest request that has waited longer than the aging time.
@@ -75,6 +75,33 @@ struct Class {
     tokens: u64,
 }
 
+impl Class {
+    const fn new(settings: &ClassSettings) -> Self {
+        Self {
+            priority: settings.priority,
+            weight: settings.weight,
+            queue: settings.queue,
+            tenant_queue: settings.tenant_queue,
+            flows: BTreeMap::new(),
+            turns: Rotation::new(),
+            arrivals: BTreeMap::new(),
+            tokens: 0,
+        }
+    }
+
+    fn follow(&mut self, own: &ClassSettings, all: &AdmissionSettings) {
+        self.priority = own.priority;
+        self.weight = own.weight;
+        self.queue = own.queue;
+        self.tenant_queue = own.tenant_queue;
+        self.turns = Rotation::new();
+        for (tenant, flow) in &mut self.flows {
+            flow.weight = all.tenant(tenant).weight;
+            self.turns.enter(tenant.clone(), flow.weight);
+        }
+    }
+}
+
 /// The queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Queue {
@@ -97,20 +124,10 @@ impl Queue {
     /// An empty queue.
     #[must_use]
     pub fn new(settings: &AdmissionSettings) -> Self {
-        let class = |class: &super::ClassSettings| Class {
-            priority: class.priority,
-            weight: class.weight,
-            queue: class.queue,
-            tenant_queue: class.tenant_queue,
-            flows: BTreeMap::new(),
-            turns: Rotation::new(),
-            arrivals: BTreeMap::new(),
-            tokens: 0,
-        };
         Self {
             most: settings.queue,
             aging: settings.aging,
-            classes: settings.classes.iter().map(class).collect(),
+            classes: settings.classes.iter().map(Class::new).collect(),
             bands: BTreeMap::new(),
             entries: BTreeMap::new(),
             returned: VecDeque::new(),
@@ -118,6 +135,31 @@ impl Queue {
             by_deadline: BTreeSet::new(),
             arrivals: 0,
             since_aged: 0,
+        }
+    }
+
+    /// Follows other settings, whose classes are numbered as those before. All that wait go on waiting,
+    /// also where that is more than may from now on; whose turn it is begins anew.
+    pub fn follow(&mut self, settings: &AdmissionSettings) {
+        assert!(
+            settings.classes.len() >= self.classes.len(),
+            "classes keep their numbers"
+        );
+        self.most = settings.queue;
+        self.aging = settings.aging;
+        let known = self.classes.len();
+        for (class, new) in self.classes.iter_mut().zip(&settings.classes) {
+            class.follow(new, settings);
+        }
+        let more = settings.classes.iter().skip(known);
+        self.classes.extend(more.map(Class::new));
+        self.bands.clear();
+        for (id, class) in (0..).map(ClassId).zip(&self.classes) {
+            if !class.arrivals.is_empty() {
+                let band = self.bands.entry(class.priority);
+                let band = band.or_insert_with(Rotation::new);
+                band.enter(id, class.weight);
+            }
         }
     }
 

@@ -124,7 +124,7 @@ impl<P: Policy> FrontDoor<P> {
         Looked::Placed
     }
 
-    fn barred(
+    pub(super) fn barred(
         &self,
         now: Instant,
         request: RequestId,

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -21,13 +22,21 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Current {
     key: RwLock<Arc<CertifiedKey>>,
+    /// Seconds since 1970 at which its certificate expires.
+    expiry: AtomicU64,
 }
 
 impl Current {
     pub(crate) fn new(identity: &Identity) -> Result<Self, IdentityError> {
         Ok(Self {
             key: RwLock::new(Arc::new(identity.certified()?)),
+            expiry: AtomicU64::new(identity.certificate()?.not_after),
         })
+    }
+
+    /// Seconds since 1970 at which the certificate expires.
+    pub(crate) fn expiry(&self) -> u64 {
+        self.expiry.load(Ordering::Relaxed)
     }
 
     /// From the next handshake on. Refused where it proves another role or name than the present one.
@@ -45,6 +54,7 @@ impl Current {
             return Err(IdentityError::Tls(reason));
         }
         *self.key.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+        self.expiry.store(says.not_after, Ordering::Relaxed);
         Ok(says)
     }
 

@@ -27,6 +27,7 @@ fn config(algorithms: &[JwtAlgorithm]) -> JwtConfig {
         audience: "tandem".into(),
         tenant_claim: "org".into(),
         algorithms: algorithms.to_vec(),
+        claims: JwtClaims::default(),
     }
 }
 
@@ -218,6 +219,79 @@ fn every_claim_is_checked() {
     claims["exp"] = json!(now - 5);
     let token = issuer.sign(&json!({"alg": "EdDSA"}), &claims);
     assert!(tokens.admit(&token).is_ok(), "clocks differ");
+}
+
+/// A token's owner, where the configuration names all claims.
+fn owner(more: &Value) -> Result<Caller, Refused> {
+    let issuer = Issuer::new();
+    let named = |name: &str| Some(name.to_owned());
+    let config = JwtConfig {
+        claims: JwtClaims {
+            class: named("slo"),
+            classes: named("slos"),
+            models: named("scope"),
+            requests_per_second: named("rps"),
+            tokens_per_minute: named("tpm"),
+            concurrency: named("par"),
+            ..JwtClaims::default()
+        },
+        ..config(&JwtAlgorithm::ALL)
+    };
+    let tokens = Tokens::parse(issuer.jwks().to_string().as_bytes(), &config).unwrap();
+    let mut claims = claims();
+    for (name, value) in more.as_object().unwrap() {
+        claims[name] = value.clone();
+    }
+    tokens.admit(&issuer.sign(&json!({"alg": "EdDSA"}), &claims))
+}
+
+#[test]
+fn claims_say_what_an_entry_of_the_file_of_keys_would() {
+    let caller = owner(&json!({
+        "sub": "ci", "slo": "batch", "slos": ["batch", "chat"], "scope": "m n",
+        "rps": 3, "tpm": 1000, "par": 2,
+    }))
+    .unwrap();
+    assert_eq!(caller.key.as_deref(), Some("jwt:acme/ci"));
+    assert_eq!(caller.class.as_deref(), Some("batch"));
+    assert!(caller.may_use("n") && !caller.may_use("o"));
+    let limits = caller.limits;
+    assert_eq!(
+        (
+            limits.requests_per_second,
+            limits.tokens_per_minute,
+            limits.concurrency
+        ),
+        (Some(3), Some(1000), Some(2))
+    );
+    // What a token does not say is as in an entry that does not say it.
+    let plain = owner(&json!({})).unwrap();
+    assert_eq!(plain, Caller::of("acme"));
+    // A subject that is no name stands under another, the same each time.
+    let odd = |sub: &str| owner(&json!({"sub": sub, "par": 1})).unwrap().key.unwrap();
+    assert_eq!(odd("auth0|1"), odd("auth0|1"));
+    assert_ne!(odd("auth0|1"), odd("auth0|2"));
+    assert_eq!(odd("auth0|1").len(), "jwt:".len() + 16);
+}
+
+#[test]
+fn a_claim_that_makes_no_sense_is_not_passed_over() {
+    for more in [
+        json!({"slo": 1}),
+        json!({"slo": "a b"}),
+        json!({"slos": "chat", "slo": "batch"}),
+        json!({"slos": []}),
+        json!({"slos": {}}),
+        json!({"scope": [""]}),
+        json!({"sub": "a", "rps": 0}),
+        json!({"sub": "a", "rps": "3"}),
+        json!({"sub": "a", "par": 4_294_967_297_u64}),
+        json!({"sub": "a", "tpm": -1}),
+        // Nobody's limits would be everybody's, or nobody's.
+        json!({"par": 1}),
+    ] {
+        assert!(matches!(owner(&more), Err(Refused::Token(_))), "{more}");
+    }
 }
 
 #[test]

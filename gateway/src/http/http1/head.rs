@@ -4,8 +4,8 @@
 //!
 //! Pure: no socket, no clock.
 
-use http::Uri;
 use http::uri::Authority;
+use http::{HeaderMap, Uri};
 
 use super::refusal::Refusal;
 
@@ -18,6 +18,24 @@ pub(crate) struct HeadLimits {
     pub(crate) headers: usize,
     /// The request's target.
     pub(crate) uri: usize,
+}
+
+/// What RFC 9113 and 9114 count for a field beside its name and value.
+const FIELD_OVERHEAD: usize = 32;
+
+impl HeadLimits {
+    /// What a client of HTTP/2 or 3 is told: twice as much as is taken, so that what is a little over the
+    /// limit gets a reply that says so. What is over this the library refuses.
+    pub(crate) const fn told(&self) -> u64 {
+        2 * self.bytes as u64
+    }
+
+    /// Why fields that came as such, and not as lines, are too long.
+    pub(crate) fn refuse_fields(&self, headers: &HeaderMap) -> Option<Refusal> {
+        let fields = headers.iter();
+        let length = fields.map(|(name, value)| name.as_str().len() + value.len() + FIELD_OVERHEAD);
+        (length.sum::<usize>() > self.bytes).then_some(Refusal::HeadTooLarge(self.bytes))
+    }
 }
 
 /// How the body's end is found.

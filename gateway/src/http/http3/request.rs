@@ -12,9 +12,10 @@ use http::header::{CONTENT_LENGTH, HeaderValue};
 use http::{HeaderMap, Method, Request, Response};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tower::ServiceExt;
 
+use super::resets::Ended;
 use super::streams::{self, Recv, Stopped, Streams, Valve};
 use crate::http::catch::CaughtBody;
 use crate::http::connection::ConnectionLimits;
@@ -23,9 +24,6 @@ use crate::http::layers::Answers;
 use crate::http::link::Link;
 use crate::http::pace::Paced;
 use crate::http::reply::Body;
-
-/// What RFC 9114 counts for a field beside its name and value.
-const FIELD_OVERHEAD: usize = 32;
 
 /// What all requests of a connection share.
 #[derive(Clone)]
@@ -40,15 +38,17 @@ pub(super) async fn answer<S: Answers>(
     resolver: RequestResolver<streams::Connection, Bytes>,
     streams: Arc<Streams>,
     edge: Edge<S>,
-) {
+) -> Ended {
     let limits = edge.limits;
+    let begun = Instant::now();
+    let taken_back = || Ended::TakenBack(begun.elapsed());
     let resolved = timeout(limits.patience.head, resolver.resolve_request()).await;
     let Ok(Ok((request, stream))) = resolved else {
-        return;
+        return taken_back();
     };
     let (open, _) = edge.link.ask();
     let Some((mut stopped, valve)) = streams.take(stream.send_id().into_inner()) else {
-        return;
+        return taken_back();
     };
     let (mut send, recv) = stream.split();
     let is_head = request.method() == Method::HEAD;
@@ -59,7 +59,7 @@ pub(super) async fn answer<S: Answers>(
     let reply = tokio::select! {
         reply = edge.service.clone().oneshot(request) => reply,
         // What the service holds for the request goes with it.
-        () = &mut stopped => return,
+        () = &mut stopped => return taken_back(),
     };
     let Ok(reply) = reply;
     if write(reply, is_head, &mut send, &mut stopped, limits)
@@ -70,6 +70,7 @@ pub(super) async fn answer<S: Answers>(
         // Until the client has acknowledged it: the connection may end when no request is open.
         let _ = timeout(limits.write_timeout, stopped).await;
     }
+    Ended::Answered
 }
 
 /// The request as the layers see it, and what is wrong with its head.
@@ -80,14 +81,9 @@ fn read(
     limits: ConnectionLimits,
 ) -> (Request<crate::http::body::RequestBody>, Option<Refusal>) {
     let headers = request.headers();
-    let fields = headers.iter();
-    let length = fields.map(|(name, value)| name.as_str().len() + value.len() + FIELD_OVERHEAD);
     let (announced, refusal) = match announced(headers) {
         Err(refusal) => (None, Some(refusal)),
-        Ok(announced) if length.sum::<usize>() > limits.head.bytes => {
-            (announced, Some(Refusal::HeadTooLarge(limits.head.bytes)))
-        }
-        Ok(announced) => (announced, None),
+        Ok(announced) => (announced, limits.head.refuse_fields(headers)),
     };
     valve.given();
     let body = RecvBody {

@@ -58,6 +58,30 @@ fn a_lower_number_of_a_class_is_served_first_whoever_came_first() {
 }
 
 #[test]
+fn other_settings_order_those_that_wait_and_bound_those_that_come() {
+    let mut settings = AdmissionSettings {
+        classes: vec![class("batch", 9, 1), class("chat", 0, 1)],
+        ..AdmissionSettings::one_class(1000)
+    };
+    let mut queue = Queue::new(&settings);
+    for n in 0..4 {
+        queue.enter(Instant::ZERO, waiting(n, (n % 2) as u16, "t", 10), 1);
+    }
+    settings.classes[0] = ClassSettings {
+        queue: 1,
+        ..class("batch", 0, 1)
+    };
+    settings.classes[1].priority = 9;
+    settings.classes.push(class("new", 5, 1));
+    queue.follow(&settings);
+    let tenant = TenantId::new("t");
+    assert_eq!(queue.check(ClassId(0), &tenant), Err(Full::Class(2)));
+    assert_eq!(queue.check(ClassId(2), &tenant), Ok(None));
+    queue.enter(Instant::ZERO, waiting(9, 2, "t", 10), 1);
+    assert_eq!(served(&mut queue), [0, 2, 9, 1, 3]);
+}
+
+#[test]
 fn within_a_tenant_the_requests_own_priority_decides_then_its_arrival() {
     let mut queue = queue(vec![class("c", 0, 1)]);
     for (n, priority) in [(1, 5), (2, 0), (3, -1), (4, 0)] {

@@ -240,3 +240,37 @@ fn the_class_fills_in_what_policies_aim_at() {
     at(&mut door, 0, facts);
     assert_eq!(door.requests[&RequestId(1)].facts.targets, targets);
 }
+
+#[test]
+fn other_settings_hold_for_those_that_come_and_reorder_those_that_wait() {
+    let class = |name: &str, priority| ClassSettings {
+        priority,
+        ..ClassSettings::new(name, 10)
+    };
+    let of = |classes: Vec<ClassSettings>| AdmissionSettings {
+        classes,
+        ..AdmissionSettings::one_class(10)
+    };
+    let mut door = door_of(of(vec![class("a", 0), class("b", 5)]), &["p", "d"]);
+    let facts = |n, class| RequestFacts {
+        class: ClassId(class),
+        ..RequestFacts::new(RequestId(n), 63, 2)
+    };
+    assert_eq!(asked(&at(&mut door, 0, facts(1, 0))), [1]);
+    for (n, class) in [(2, 0), (3, 1)] {
+        assert_eq!(at(&mut door, 0, facts(n, class)), []);
+    }
+    let limits = Limits {
+        concurrency: Some(3),
+        ..Limits::default()
+    };
+    let mut after = of(vec![class("new", 0), class("b", 0), class("a", 5)]);
+    after.other_tenants = TenantSettings { weight: 1, limits };
+    let after = after.following(door.settings()).unwrap();
+    door.set_admission(after);
+    assert_eq!(door.settings().class_named("new"), Some(ClassId(2)));
+    // Three are there already, though none was limited when they came.
+    let out = at(&mut door, 0, facts(4, 2));
+    assert!(matches!(rejected(&out)[0].1, Rejection::Limited { .. }));
+    assert_eq!(asked(&ended(&mut door, 1)), [3], "b goes first now");
+}

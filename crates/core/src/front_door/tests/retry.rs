@@ -197,3 +197,28 @@ fn a_refused_request_prefers_another_pair() {
     };
     assert_eq!(pairs(&tell(&mut door, refused)), [pair(1, "p1", "d1")]);
 }
+
+#[test]
+fn what_would_be_chosen_now_is_told_and_changes_nothing() {
+    let mut door = fleet();
+    submit(&mut door, 1, 2);
+    let now = Instant::ZERO;
+    let told = |answer: Result<Pair, NoPair>| {
+        let pair = answer.unwrap();
+        (pair.prefill.unwrap().to_string(), pair.decode.to_string())
+    };
+    let pair = |prefill: &str, decode: &str| (prefill.to_owned(), decode.to_owned());
+    assert_eq!(
+        told(door.explain(now, RequestId(1)).unwrap()),
+        pair("p0", "d0")
+    );
+    failed(&mut door, 1, Blame::Decode, 0);
+    assert_eq!(
+        told(door.explain(now, RequestId(1)).unwrap()),
+        pair("p0", "d1")
+    );
+    assert!(door.explain(now, RequestId(2)).is_none());
+    let facts = RequestFacts::new(RequestId(9), 3, 2);
+    assert_eq!(told(door.would_choose(now, facts)), pair("p0", "d0"));
+    assert_eq!((door.in_flight(), outputs(&mut door)), (1, vec![]));
+}

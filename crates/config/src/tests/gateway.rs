@@ -1,0 +1,44 @@
+//! `[gateway]` and `[worker]`.
+
+use super::*;
+
+#[test]
+fn a_short_gateway_file_gets_the_documented_defaults() {
+    let config = parse(GATEWAY).unwrap();
+    assert_eq!(config.worker, None);
+    let gateway = config.gateway.unwrap();
+    assert_eq!(gateway.listen, "127.0.0.1:8080".parse().unwrap());
+    assert_eq!(gateway.tokenizer, PathBuf::from("etc/model.gguf"));
+    assert_eq!(gateway.workers, ["127.0.0.1:7101".parse().unwrap()]);
+    assert_eq!(gateway.max_body_bytes, 64 << 20);
+    assert_eq!(gateway.queue_limit, 1024);
+    assert_eq!(gateway.request_timeout, Duration::from_secs(120));
+    assert_eq!(gateway.header_timeout, Duration::from_secs(10));
+    assert_eq!(gateway.default_max_tokens, Some(2048));
+    assert_eq!(gateway.max_choices, 32);
+    assert_eq!((gateway.http, gateway.tls), (HttpConfig::default(), None));
+    assert_eq!(gateway.policy, PolicySettings::default());
+    assert_eq!(gateway.identity.name, "gateway");
+    assert_eq!(gateway.identity.directory, PathBuf::from("etc/pki"));
+    assert_eq!(gateway.control, ControlConfig::default());
+    assert_eq!(gateway.telemetry, TelemetryConfig::default());
+}
+
+#[test]
+fn a_short_worker_file_gets_the_documented_defaults() {
+    let config = parse(WORKER).unwrap();
+    assert_eq!(config.gateway, None);
+    let worker = config.worker.unwrap();
+    assert_eq!(worker.id.as_str(), "decode-0");
+    assert_eq!(worker.role, WorkerRole::Decode);
+    assert_eq!(worker.kv, KvBudget::Bytes(512 << 20));
+    assert_eq!(worker.page_tokens, 16);
+    assert_eq!(worker.kv_dtype, KvDtype::F16);
+    assert_eq!(worker.chunk_tokens, 512);
+    assert_eq!(worker.max_batch, 16);
+    assert!(worker.threads >= 1);
+    assert_eq!(worker.queue_limit, 256);
+    assert_eq!(worker.drain_timeout, Duration::from_secs(5));
+    assert_eq!(worker.fabric, FabricConfig::default());
+    assert_eq!(worker.identity.name, "decode-0");
+}

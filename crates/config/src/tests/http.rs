@@ -1,0 +1,41 @@
+//! `[http]` and `[tls]`.
+
+use super::*;
+
+#[test]
+fn http_and_tls_are_read_and_their_mistakes_located() {
+    let text = format!(
+        "{GATEWAY}[http]\nhttp3 = true\ncors_origins = [\"https://a.example:8443\"]\n\
+         max_header_bytes = \"64KiB\"\nmax_connections_per_address = 9\n\
+         [tls]\ncertificate = \"c.pem\"\nkey = \"/k.pem\"\nclient_ca = \"ca.pem\"\n"
+    );
+    let gateway = parse(&text).unwrap().gateway.unwrap();
+    let origins = vec!["https://a.example:8443".to_owned()];
+    assert_eq!(gateway.http.cors_origins, CorsOrigins::These(origins));
+    assert_eq!(gateway.http.max_header_bytes, 65_536);
+    assert_eq!(gateway.http.max_connections_per_address, Some(9));
+    let tls = gateway.tls.unwrap();
+    assert_eq!(
+        (tls.certificate, tls.key),
+        (PathBuf::from("etc/c.pem"), PathBuf::from("/k.pem"))
+    );
+    assert_eq!(tls.client_ca, Some(PathBuf::from("etc/ca.pem")));
+    let any = parse(&format!("{GATEWAY}[http]\ncors_origins = \"*\"\n")).unwrap();
+    assert_eq!(any.gateway.unwrap().http.cors_origins, CorsOrigins::Any);
+
+    assert_complaint(
+        &format!("{GATEWAY}[http]\nhttp3 = true\n"),
+        "5: [http] http3: HTTP/3 needs TLS, and there is no [tls]",
+    );
+    assert_complaint(
+        &format!("{GATEWAY}[tls]\ncertificate = \"c.pem\"\n"),
+        "4: [tls] needs `key`: a path, relative to this file's folder or absolute",
+    );
+    for bad in ["a.example", "https://a.example/", "https://A.example", "*"] {
+        assert_complaint(
+            &format!("{GATEWAY}[http]\ncors_origins = [\"{bad}\"]\n"),
+            "5: [http] cors_origins: want \"*\" or a list of origins such as \
+             [\"https://chat.example.com\"], found a list",
+        );
+    }
+}
