@@ -85,6 +85,10 @@ enum Command {
 
 /// A message on its way to the door.
 #[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "most are of the large kind, and each is moved twice"
+)]
 enum Sent {
     /// A command, which holds one of [`COMMANDS`] until it is heard.
     Command(Command, OwnedSemaphorePermit),

@@ -153,9 +153,7 @@ impl Gateway {
             Some(admin) => Some(listen(admin.listen).await?),
             None => None,
         };
-        let mut admission = config.admission.clone().within(config.queue_limit);
-        // Gateways with the same file must not try a worker in step.
-        admission.breaker.seed = rand::random();
+        let admission = admission(&config);
         let (telemetry, metrics) = telling(&config, &admission)?;
         let opened = http::open(&config, &metrics)?;
         let address = opened.address;
@@ -163,14 +161,7 @@ impl Gateway {
         let (door, door_task) = Door::open(admission, parts::tickets(&config), policy);
         let roster = Arc::new(Roster::default());
         let requests = Arc::new(Requests::default());
-        let party = Party {
-            endpoint: endpoint.clone(),
-            name: config.identity.name.clone(),
-            incarnation: Incarnation(rand::random()),
-            door: door.clone(),
-            roster: Arc::clone(&roster),
-            requests: Arc::clone(&requests),
-        };
+        let party = party(&config, &endpoint, &door, (&roster, &requests));
         let workers = Arc::new(Workers::new(party, local));
         workers.follow(&config.workers).await;
         let gate = Arc::new(Gate::new(rules));
@@ -246,6 +237,30 @@ async fn clients(
     };
     http::serve(opened.front, answers, draining, stages).await;
     drop(opened.watch);
+}
+
+fn admission(config: &GatewayConfig) -> AdmissionSettings {
+    let mut admission = config.admission.clone().within(config.queue_limit);
+    // Gateways with the same file must not try a worker in step.
+    admission.breaker.seed = rand::random();
+    admission
+}
+
+/// As whom the gateway meets its workers.
+fn party(
+    config: &GatewayConfig,
+    endpoint: &Endpoint,
+    door: &Door,
+    (roster, requests): (&Arc<Roster>, &Arc<Requests>),
+) -> Party {
+    Party {
+        endpoint: endpoint.clone(),
+        name: config.identity.name.clone(),
+        incarnation: Incarnation(rand::random()),
+        door: door.clone(),
+        roster: Arc::clone(roster),
+        requests: Arc::clone(requests),
+    }
 }
 
 /// What the gateway tells of its requests: to a collector, and to who asks.

@@ -24,7 +24,7 @@ pub struct Required {
     /// The file of hashed keys; `None`: there are tokens only.
     pub keys: Option<PathBuf>,
     /// Signed tokens; `None`: there are keys only.
-    pub jwt: Option<JwtConfig>,
+    pub jwt: Option<Box<JwtConfig>>,
     /// Whether `/metrics` needs no key. Default no.
     pub open_metrics: bool,
 }
@@ -138,7 +138,7 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> AuthConfig {
             }
             AuthConfig::Keys(Required {
                 keys: keys.map(|path| section.in_folder(path)),
-                jwt,
+                jwt: jwt.map(Box::new),
                 open_metrics,
             })
         }

@@ -58,7 +58,7 @@ pub(crate) enum Rules {
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     keys: HashMap<String, Held>,
-    tokens: Option<Tokens>,
+    tokens: Option<Box<Tokens>>,
     open_metrics: bool,
 }
 
@@ -79,9 +79,9 @@ impl Rules {
             Some(path) => KeyFile::load(path)?.keys,
             None => Vec::new(),
         };
-        let tokens = required.jwt.as_ref().map(Tokens::load).transpose()?;
+        let tokens = required.jwt.as_deref().map(Tokens::load).transpose()?;
         let mut ring = Ring::of(keys);
-        ring.tokens = tokens;
+        ring.tokens = tokens.map(Box::new);
         ring.open_metrics = required.open_metrics;
         Ok(Self::Keys(ring))
     }

@@ -19,9 +19,10 @@ pub(super) fn connector(ca: Option<&Path>) -> Result<TlsConnector, String> {
                 roots.add(certificate).map_err(refused)?;
             }
         }
-        // What of them cannot be read trusts nobody.
         None => {
-            drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs))
+            // What of them cannot be read trusts nobody.
+            let system = rustls_native_certs::load_native_certs().certs;
+            let _ = roots.add_parsable_certificates(system);
         }
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
