@@ -167,7 +167,8 @@ async fn read(
     for (index, (id, _)) in tickets.iter().enumerate().skip(1) {
         // A prompt's tokens count once.
         let prompt = (index % answers == 0).then(|| &request.prompts[index / answers]);
-        let mut next = journals[0].next(*id, prompt.map_or(0, |prompt| prompt.len()));
+        let tokens = prompt.map_or(0, |prompt| prompt.len());
+        let mut next = journals[0].next(*id, index, tokens);
         if let Some(prompt) = prompt.filter(|_| app.log_prefix_hashes) {
             next.prefix(prefix::hashes(prompt));
         }

@@ -2,6 +2,7 @@
 
 mod line;
 mod traced;
+mod whole;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -19,6 +20,8 @@ use crate::caller::Caller;
 use crate::generate::Fate;
 use crate::metrics::{At, Counted, End, Metrics, OfModel};
 use crate::requests::{self, Tracked, Way};
+
+use whole::Whole;
 
 /// Where a request comes from.
 #[derive(Clone, Debug)]
@@ -39,6 +42,10 @@ pub(crate) struct Journal {
     tracked: Tracked,
     request: RequestId,
     origin: Origin,
+    /// Of a request of several answers.
+    whole: Option<Arc<Whole>>,
+    /// Which of its answers.
+    choice: usize,
     endpoint: Endpoint,
     stream: bool,
     /// By the wall's clock.
@@ -75,6 +82,8 @@ impl Journal {
             tracked,
             request,
             origin,
+            whole: None,
+            choice: 0,
             endpoint,
             stream: false,
             arrived: SystemTime::now(),
@@ -90,11 +99,19 @@ impl Journal {
         }
     }
 
-    /// Of a further answer to the same request.
-    pub(crate) fn next(&self, request: RequestId, prompt_tokens: usize) -> Self {
+    /// Of a further answer to the same request, which from then on is more than its first answer.
+    pub(crate) fn next(&mut self, request: RequestId, choice: usize, prompt_tokens: usize) -> Self {
+        let whole = match &self.whole {
+            Some(whole) => Arc::clone(whole),
+            None => {
+                let whole = Arc::new(Whole::new(self));
+                self.origin.trace = whole.trace.child();
+                Arc::clone(self.whole.insert(whole))
+            }
+        };
         let origin = Origin {
             name: self.origin.name.clone(),
-            trace: self.origin.trace.child(),
+            trace: whole.trace.child(),
         };
         let mut next = Self::new(
             Arc::clone(&self.metrics),
@@ -104,6 +121,8 @@ impl Journal {
             origin,
             self.endpoint,
         );
+        next.whole = Some(whole);
+        next.choice = choice;
         next.arrived = self.arrived;
         next.times = RequestTimes::new(self.times.arrived());
         next.read(prompt_tokens, self.stream);
@@ -259,6 +278,9 @@ impl Drop for Journal {
         self.metrics
             .spans
             .record(&self.origin.trace, || self.spans());
+        if let Some(whole) = &self.whole {
+            whole.add(self);
+        }
         self.line();
     }
 }

@@ -2,14 +2,16 @@
 //! to what the client sent.
 //!
 //! What must hold: no more threads read than were configured, also when clients leave; a prompt that
-//! cannot fit the context by its length alone is not tokenised.
+//! cannot fit the context by its length alone is not tokenised; a constraint is compiled apart from the
+//! threads that read, few at a time, so that requests without one never wait for it.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tandem_config::GatewayConfig;
-use tandem_dialect::Dialect;
+use tandem_constraint::Grammars;
+use tandem_dialect::{Dialect, UnknownDialect};
 use tandem_text::{TextError, TextModel};
 use tokio::sync::{Semaphore, watch};
 
@@ -19,6 +21,8 @@ use crate::door::View;
 
 /// Normalisation may make a text shorter, NFC down to a third of its bytes.
 const NORMALISED: usize = 3;
+/// Constraints that are compiled at a time, at most: each takes a core.
+const COMPILING: usize = 2;
 /// Of a model that does not say.
 const UNKNOWN_CONTEXT: u32 = u32::MAX;
 
@@ -27,6 +31,8 @@ const UNKNOWN_CONTEXT: u32 = u32::MAX;
 pub(crate) struct Reading {
     text: Arc<TextModel>,
     threads: Arc<Semaphore>,
+    grammars: Arc<Grammars>,
+    compiling: Arc<Semaphore>,
     /// Bytes of the longest token.
     longest_token: usize,
     /// The name of the model's file, where the model has none of its own.
@@ -66,17 +72,44 @@ impl Reading {
             .map(|token| text.token_bytes(token).len())
             .max();
         let dialect = Dialect::detect(&text.chat_template().unwrap_or_default());
-        let marker = |word: &'static str| Some((text.special_token(word)?, word));
-        let markers = dialect.markers().filter_map(marker).collect();
         let file = path.file_stem().unwrap_or_default().to_string_lossy();
+        let name = text.model_name().unwrap_or(&file).to_owned();
+        let text = Arc::new(text);
         Ok(Self {
-            name: text.model_name().unwrap_or(&file).to_owned(),
+            name,
             longest_token: longest.unwrap_or(1).max(1),
-            text: Arc::new(text),
             threads: Arc::new(Semaphore::new(limits.threads.max(1))),
+            grammars: Arc::new(Grammars::new(Arc::clone(&text))),
+            compiling: Arc::new(Semaphore::new(COMPILING)),
             limits: watch::Sender::new(limits),
+            markers: markers(dialect, &text),
             dialect,
-            markers,
+            text,
+        })
+    }
+
+    /// The same, where the configuration says how the model marks what it thinks and calls.
+    pub(crate) fn with_dialect(
+        self,
+        tools: Option<&str>,
+        reasoning: Option<&str>,
+    ) -> Result<Self, UnknownDialect> {
+        let mut dialect = self.dialect;
+        if let Some(name) = tools {
+            dialect = dialect.with_tools(name)?;
+        }
+        if let Some(name) = reasoning {
+            dialect = dialect.with_reasoning(name)?;
+        }
+        tracing::info!(
+            tools = dialect.tools().unwrap_or("none"),
+            reasoning = dialect.reasoning().unwrap_or("none"),
+            "the model's dialect"
+        );
+        Ok(Self {
+            markers: markers(dialect, &self.text),
+            dialect,
+            ..self
         })
     }
 
@@ -122,8 +155,22 @@ impl Reading {
         body: Bytes,
         view: &View,
     ) -> Result<Request, ApiError> {
-        self.with(view, move |text, known| {
+        let request = self.with(view, move |text, known| {
             Request::read(endpoint, &body, text, known)
+        });
+        self.check(request.await?).await
+    }
+
+    /// Refuses a request whose answers cannot be held to what it asks for.
+    async fn check(&self, request: Request) -> Result<Request, ApiError> {
+        if request.drawing.held.is_none() {
+            return Ok(request);
+        }
+        let grammars = Arc::clone(&self.grammars);
+        on_a_thread(&self.compiling, move || {
+            let held = request.drawing.held.as_ref();
+            held.map_or(Ok(()), |held| held.check(&grammars))?;
+            Ok(request)
         })
         .await
     }
@@ -135,20 +182,8 @@ impl Reading {
         read: impl FnOnce(&TextModel, &Known) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         let known = self.known(view);
-        let closed = || ApiError::internal("The tokenizer's threads are gone.");
-        let permit = Arc::clone(&self.threads)
-            .acquire_owned()
-            .await
-            .map_err(|_| closed())?;
         let text = Arc::clone(&self.text);
-        let reading = tokio::task::spawn_blocking(move || {
-            // Held until the thread is free again, also where the client has left.
-            let _permit = permit;
-            read(&text, &known)
-        });
-        reading
-            .await
-            .map_err(|_| ApiError::internal("The request could not be read."))?
+        on_a_thread(&self.threads, move || read(&text, &known)).await
     }
 
     fn known(&self, view: &View) -> Known {
@@ -170,4 +205,29 @@ impl Reading {
             dialect: self.dialect,
         }
     }
+}
+
+fn markers(dialect: Dialect, text: &TextModel) -> Arc<[(u32, &'static str)]> {
+    let marker = |word: &'static str| Some((text.special_token(word)?, word));
+    dialect.markers().filter_map(marker).collect()
+}
+
+/// Runs `work` on one of the threads that `threads` counts.
+async fn on_a_thread<T: Send + 'static>(
+    threads: &Arc<Semaphore>,
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let closed = || ApiError::internal("The threads that read are gone.");
+    let permit = Arc::clone(threads)
+        .acquire_owned()
+        .await
+        .map_err(|_| closed())?;
+    let working = tokio::task::spawn_blocking(move || {
+        // Held until the thread is free again, also where the client has left.
+        let _permit = permit;
+        work()
+    });
+    working
+        .await
+        .map_err(|_| ApiError::internal("The request could not be read."))?
 }

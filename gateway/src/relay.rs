@@ -56,6 +56,8 @@ pub(crate) struct Generation {
     stream: Option<WorkerStream>,
     moving: Option<Moving>,
     deadline: Instant,
+    /// Tokens of the prompt that nobody had to compute.
+    cached: u32,
     // Dropped after the stream: the worker hears of the end before the ticket's place is free.
     /// `None` while it moves.
     order: Option<Box<Order>>,
@@ -106,6 +108,7 @@ pub(crate) async fn begin(
         stream: Some(stream),
         moving: None,
         deadline,
+        cached: 0,
         order: Some(order),
     })
 }
@@ -135,6 +138,7 @@ impl Generation {
             let setback = match reply {
                 Ok(Kind::Started(started)) => {
                     journal.started(&started);
+                    self.cached = started.cached_tokens;
                     continue;
                 }
                 Ok(Kind::Token(token)) => {
@@ -164,6 +168,21 @@ impl Generation {
             }
             self.go_elsewhere(setback);
         }
+    }
+
+    /// No more of the answer is wanted: what its worker would have told had it ended here. The worker
+    /// hears of it when the generation is dropped.
+    pub(crate) fn enough(&self, journal: &mut Journal) -> proto::Finished {
+        let finished = proto::Finished {
+            reason: proto::FinishReason::Stop.into(),
+            cached_tokens: self.cached,
+            ..proto::Finished::default()
+        };
+        journal.told(&finished);
+        if let Some(order) = &self.order {
+            order.ticket.served();
+        }
+        finished
     }
 
     /// Looks for another pair. What goes on here is kept, so that [`Generation::next`] may be called

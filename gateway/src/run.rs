@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use tandem_config::{AdmissionSettings, AuthConfig, GatewayConfig};
 use tandem_core::Incarnation;
+use tandem_dialect::UnknownDialect;
 use tandem_policies::Pairing;
 use tandem_telemetry::{Telemetry, TelemetryError};
 use tandem_text::TextError;
@@ -70,6 +71,9 @@ pub enum StartError {
     /// The model's tokenizer or chat template cannot be loaded.
     #[error(transparent)]
     Model(#[from] TextError),
+    /// The model is said to be of a dialect that there is not.
+    #[error("[gateway] {0}")]
+    Dialect(#[from] UnknownDialect),
     /// The keys of clients cannot be used.
     #[error(transparent)]
     Auth(#[from] AuthError),
@@ -343,9 +347,10 @@ fn warn_if_open(config: &GatewayConfig, address: SocketAddr) {
 async fn load(config: &GatewayConfig) -> Result<(Reading, Rules), StartError> {
     let (path, auth) = (config.tokenizer.clone(), config.auth.clone());
     let limits = reading::Limits::of(config);
+    let (tools, reasoning) = (config.tool_dialect, config.reasoning_dialect);
     let loading = move || {
         let rules = Rules::load(&auth)?;
-        let reading = Reading::load(Path::new(&path), limits)?;
+        let reading = Reading::load(Path::new(&path), limits)?.with_dialect(tools, reasoning)?;
         Ok::<_, StartError>((reading, rules))
     };
     let loaded = tokio::task::spawn_blocking(loading).await;

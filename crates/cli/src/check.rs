@@ -150,6 +150,9 @@ fn quoted(text: impl Display) -> toml::Value {
     toml::Value::String(text.to_string())
 }
 
+/// What a dialect that is not configured is.
+const SHOWN: &str = "what the model's chat template shows";
+
 fn gateway_table(gateway: &GatewayConfig) -> String {
     let workers: toml::Value = gateway
         .workers
@@ -173,6 +176,12 @@ fn gateway_table(gateway: &GatewayConfig) -> String {
             "the rest of the context",
         )
         .raw("max_choices", gateway.max_choices)
+        .unless_absent("tool_dialect", gateway.tool_dialect.map(quoted), SHOWN)
+        .unless_absent(
+            "reasoning_dialect",
+            gateway.reasoning_dialect.map(quoted),
+            SHOWN,
+        )
         .millis("drain_timeout_ms", gateway.drain_timeout)
         .millis("drain_pause_ms", gateway.drain_pause)
         .done()
@@ -435,7 +444,7 @@ mod tests {
     #[test]
     fn a_summary_is_a_file_that_comes_to_the_same() {
         let text = "[gateway]\ntokenizer = \"t\"\nworkers = [\"127.0.0.1:1\"]\n\
-                    default_max_tokens = 5\ndrain_pause_ms = 9\n\
+                    default_max_tokens = 5\ntool_dialect = \"hermes\"\ndrain_pause_ms = 9\n\
                     [http]\nhttp3 = true\ncors_origins = [\"https://a\"]\n\
                     max_uri_bytes = 100\n[tls]\ncertificate = \"c\"\nkey = \"k\"\n\
                     [auth]\nkeys = \"k.toml\"\njwks = \"j.json\"\njwt_issuer = \"i\"\n\
@@ -452,6 +461,19 @@ mod tests {
         let again = Summary(&config).to_string();
         let again = Config::parse(&again, Path::new("/etc/t.toml")).expect(&again);
         assert_eq!(again, config);
+    }
+
+    #[test]
+    fn a_dialect_that_nobody_named_is_said_to_be_found() {
+        let text = "[gateway]\ntokenizer = \"t\"\nworkers = []\nreasoning_dialect = \"think\"\n";
+        let config = Config::parse(text, Path::new("/etc/t.toml")).unwrap();
+        let summary = Summary(&config).to_string();
+        assert!(
+            summary.contains("\nreasoning_dialect = \"think\"\n"),
+            "{summary}"
+        );
+        let found = "\n# tool_dialect = (what the model's chat template shows)\n";
+        assert!(summary.contains(found), "{summary}");
     }
 
     #[test]

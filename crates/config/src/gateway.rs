@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tandem_dialect::Dialect;
 use toml::de::DeValue;
 
 use crate::section::{PATH, SOCKET, Section, socket, text};
@@ -39,6 +40,11 @@ pub struct GatewayConfig {
     pub default_max_tokens: Option<u32>,
     /// Answers that one request may ask for: `n` times its prompts. Default 32.
     pub max_choices: usize,
+    /// How the model writes calls of tools: a name of docs/dialects.md, or `none`. `None`, the default:
+    /// what its chat template shows.
+    pub tool_dialect: Option<&'static str>,
+    /// How the model marks its reasoning, in the same way.
+    pub reasoning_dialect: Option<&'static str>,
     /// Time for open requests to end after the gateway was told to stop. Default 5 s.
     pub drain_timeout: Duration,
     /// After it was told to stop a gateway first says on `/ready` that it is not, and serves on for so
@@ -93,6 +99,8 @@ pub(crate) fn read(section: &mut Section<'_, '_>, auth: &AuthConfig) -> Option<G
     let tokenizer_threads = section.number("tokenizer_threads", 1..=256);
     let default_max_tokens = section.number("default_max_tokens", 1..=16_777_216);
     let max_choices = section.number("max_choices", 1..=1024);
+    let tool_dialect = dialect(section, "tool_dialect", Dialect::tool_names());
+    let reasoning_dialect = dialect(section, "reasoning_dialect", Dialect::reasoning_names());
     let drain_timeout = section.millis("drain_timeout_ms", 1..=600_000, 5_000);
     let drain_pause = section.millis("drain_pause_ms", 0..=600_000, 0);
     Some(GatewayConfig {
@@ -107,6 +115,8 @@ pub(crate) fn read(section: &mut Section<'_, '_>, auth: &AuthConfig) -> Option<G
         tokenizer_threads: tokenizer_threads.unwrap_or(2),
         default_max_tokens: default_max_tokens.or(Some(2048)),
         max_choices: max_choices.unwrap_or(32),
+        tool_dialect,
+        reasoning_dialect,
         drain_timeout,
         drain_pause,
         auth: AuthConfig::default(),
@@ -119,6 +129,15 @@ pub(crate) fn read(section: &mut Section<'_, '_>, auth: &AuthConfig) -> Option<G
         control: ControlConfig::default(),
         telemetry: TelemetryConfig::default(),
     })
+}
+
+fn dialect(
+    section: &mut Section<'_, '_>,
+    key: &'static str,
+    names: impl Iterator<Item = &'static str>,
+) -> Option<&'static str> {
+    let names: Vec<_> = names.chain(["none"]).map(|name| (name, name)).collect();
+    section.choice(key, &names)
 }
 
 fn addresses(value: &DeValue<'_>) -> Option<Vec<SocketAddr>> {

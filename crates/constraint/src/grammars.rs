@@ -93,12 +93,17 @@ impl Grammars {
         let factory = self.factory.get_or_init(|| factory(&self.text));
         let factory = factory.as_ref().map_err(Clone::clone)?;
         let matcher = Matcher::new(factory.create_parser(grammar));
-        match matcher.get_error() {
-            None => Ok(Matching::new(matcher)),
-            Some(error) => Err(ConstraintError::Refused {
-                kind: constraint.kind(),
-                why: reason(&error),
-            }),
+        let refused = |why: String| ConstraintError::Refused {
+            kind: constraint.kind(),
+            why,
+        };
+        if let Some(error) = matcher.get_error() {
+            return Err(refused(reason(&error)));
+        }
+        let matching = Matching::new(matcher);
+        match matching.clone().allowed() {
+            Ok(_) => Ok(matching),
+            Err(error) => Err(refused(format!("no answer can begin by it ({error})"))),
         }
     }
 
@@ -183,4 +188,40 @@ fn with_a_deep_stack<T: Send>(
             Err(error) => unusable(&format!("cannot start a thread: {error}")),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn model() -> Arc<TextModel> {
+        let path = std::env::var_os("TANDEM_TEST_MODEL").map_or_else(
+            || {
+                let home = std::env::var_os("HOME").expect("HOME");
+                PathBuf::from(home).join(".cache/tandem/models/SmolLM2-135M-Instruct.Q4_1.gguf")
+            },
+            PathBuf::from,
+        );
+        Arc::new(TextModel::load(&path).unwrap())
+    }
+
+    #[test]
+    fn the_latest_constraints_are_kept_and_no_more() {
+        let grammars = Grammars::new(model());
+        let regex = |n: usize| Constraint::Regex(format!("a{{{n}}}"));
+        let kept = |n: usize| {
+            let kept = grammars.kept.lock().unwrap();
+            kept.iter().any(|(known, _)| *known == regex(n))
+        };
+        for n in 1..=KEPT {
+            grammars.check(&regex(n)).unwrap();
+        }
+        grammars.check(&regex(1)).unwrap();
+        grammars.check(&regex(KEPT + 1)).unwrap();
+        assert_eq!(grammars.kept.lock().unwrap().len(), KEPT);
+        assert!(kept(1) && kept(3) && kept(KEPT + 1));
+        assert!(!kept(2), "the one that was used least lately");
+    }
 }

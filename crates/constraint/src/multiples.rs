@@ -10,11 +10,31 @@ use crate::{ConstraintError, Kind};
 const MOST: u128 = 20_000;
 /// Decimal places that are looked at.
 const PLACES: i32 = 9;
+/// What a schema within a grammar stands behind.
+const JSON: &str = "%json";
 
 /// Refuses a schema whose `multipleOf` would take too long to follow.
 pub(crate) fn check_schema(schema: &Value) -> Result<(), ConstraintError> {
+    check(std::slice::from_ref(schema), Kind::JsonSchema)
+}
+
+/// The same of all schemas within a grammar. They are read as llguidance's lexer reads them, one JSON
+/// value right behind each `%json`: what is no JSON it refuses by itself, where it is no text or comment.
+pub(crate) fn check_lark(grammar: &str) -> Result<(), ConstraintError> {
+    let schema = |(at, _): (usize, &str)| {
+        let behind = &grammar[at + JSON.len()..];
+        let mut values = serde_json::Deserializer::from_str(behind).into_iter();
+        values.next()?.ok()
+    };
+    let schemas: Vec<Value> = grammar.match_indices(JSON).filter_map(schema).collect();
+    check(&schemas, Kind::Lark)
+}
+
+fn check(schemas: &[Value], kind: Kind) -> Result<(), ConstraintError> {
     let mut found = Vec::new();
-    collect(schema, &mut found);
+    schemas
+        .iter()
+        .for_each(|schema| collect(schema, &mut found));
     let places = (0..=PLACES).find(|p| found.iter().all(|n| whole(*n, *p).is_some()));
     let common = places.and_then(|places| {
         let mut units = found.iter().filter_map(|n| whole(*n, places));
@@ -23,24 +43,11 @@ pub(crate) fn check_schema(schema: &Value) -> Result<(), ConstraintError> {
         })
     });
     common.map(drop).ok_or_else(|| ConstraintError::Refused {
-        kind: Kind::JsonSchema,
+        kind,
         why: format!(
             "its multipleOf have a least common multiple of more than {MOST} units of their last decimal place"
         ),
     })
-}
-
-/// Schemas within a grammar are not looked into: none of them may have the keyword, however it is
-/// written.
-pub(crate) fn check_lark(grammar: &str) -> Result<(), ConstraintError> {
-    let schemas = grammar.contains("%json");
-    if schemas && (grammar.contains("multipleOf") || grammar.contains("\\u")) {
-        return Err(ConstraintError::Refused {
-            kind: Kind::Lark,
-            why: "beside %json it must have neither multipleOf nor \\u".to_owned(),
-        });
-    }
-    Ok(())
 }
 
 fn collect(value: &Value, found: &mut Vec<f64>) {
@@ -82,15 +89,19 @@ mod tests {
             check_schema(&json!({ "allOf": all })).is_ok()
         };
         assert!(of(&[]) && of(&[5.0]) && of(&[0.01, 5.0, 100.0]) && of(&[0.25]));
+        assert!(of(&[20_000.0]) && !of(&[20_001.0]));
         assert!(!of(&[1_000_003.0]) && !of(&[9973.0, 9967.0]) && !of(&[1e300]));
         assert!(!of(&[0.0]) && !of(&[-3.0]) && !of(&[1.0 / 3.0]));
     }
 
     #[test]
-    fn a_schema_in_a_grammar_has_none() {
-        assert!(check_lark("start: \"multipleOf\"").is_ok());
+    fn schemas_in_a_grammar_are_bounded_together() {
+        assert!(check_lark("start: \"multipleOf\" \"%json\"").is_ok());
         assert!(check_lark("start: %json {\"type\":\"null\"}").is_ok());
-        assert!(check_lark("start: %json {\"multipleOf\":7}").is_err());
-        assert!(check_lark("start: %json {\"multiple\\u004ff\":7}").is_err());
+        assert!(check_lark("start: %json {\"multipleOf\":7} # %json").is_ok());
+        assert!(check_lark("start: %json\n{\"multiple\\u004ff\":1000003}").is_err());
+        let two = "start: %json {\"multipleOf\":9973} %json{\"multipleOf\":9967}";
+        assert!(check_lark(two).is_err());
+        assert!(check_lark(&two.replace("9967", "1")).is_ok());
     }
 }

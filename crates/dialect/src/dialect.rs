@@ -100,6 +100,26 @@ impl Dialect {
             .is_some_and(|thinking| thinking.opens.iter().any(|open| prompt.ends_with(open)))
     }
 
+    /// Whether the template has ended the reasoning already, so that an answer to this prompt begins behind it.
+    #[must_use]
+    pub fn closes_reasoning(&self, prompt: &str) -> bool {
+        let prompt = prompt.trim_end();
+        self.thinking.is_some_and(|thinking| {
+            let mut closes = thinking.closes.iter();
+            closes.any(|close| prompt.ends_with(close))
+        })
+    }
+
+    /// The names that [`with_tools`](Self::with_tools) takes besides `none`.
+    pub fn tool_names() -> impl Iterator<Item = &'static str> {
+        TOOLS.iter().map(|family| family.name)
+    }
+
+    /// The names that [`with_reasoning`](Self::with_reasoning) takes besides `none`.
+    pub fn reasoning_names() -> impl Iterator<Item = &'static str> {
+        THINKING.iter().map(|thinking| thinking.name)
+    }
+
     pub(crate) fn family(&self) -> Option<&'static Family> {
         self.family
     }

@@ -11,8 +11,8 @@ use thiserror::Error;
 use crate::choice::{Must, ToolChoice};
 use crate::dialect::Dialect;
 use crate::frame::{Arguments, Frame, Piece};
+use crate::lark::{Rules, quote};
 use crate::schema::{self, Plain, Property};
-use crate::thinking::Thinking;
 use crate::tools::{Tool, is_name_char};
 
 /// The longest name of an argument that a parser reads.
@@ -20,7 +20,7 @@ const MAX_PROPERTY: usize = 200;
 
 /// What an answer must be, in llguidance's dialect of Lark.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Grammar(String);
+pub struct Grammar(pub(crate) String);
 
 impl Grammar {
     /// The grammar's text.
@@ -100,11 +100,10 @@ impl Dialect {
         let family = self.family().ok_or(CannotConstrain::NoCalls)?;
         let optional = choice.must() != Must::Call;
         let mut lark = Lark {
-            rules: String::new(),
+            rules: Rules::new(decoding),
             triggered: optional,
             frame: &family.frame,
             family: family.name,
-            decoding,
         };
         for (index, tool) in choice.tools().iter().enumerate() {
             lark.call(index, tool)?;
@@ -113,7 +112,7 @@ impl Dialect {
             .map(|index| format!("call_{index}"))
             .collect();
         lark.rule("call", &any.join(" | "));
-        let reasoning = lark.reasoning(self.thinking());
+        let reasoning = lark.rules.reasoning(self.thinking());
         match family.frame.trigger() {
             _ if !optional => lark.required(&reasoning),
             Some(trigger) => lark.optional(&reasoning, trigger),
@@ -124,23 +123,21 @@ impl Dialect {
                 });
             }
         }
-        Ok(Some(Grammar(lark.rules)))
+        Ok(Some(Grammar(lark.rules.into_text())))
     }
 }
 
 struct Lark<'a> {
-    rules: String,
+    rules: Rules<'a>,
     /// Whether the first marker is not part of the calls' rules.
     triggered: bool,
     frame: &'static Frame,
     family: &'static str,
-    decoding: &'a Decoding<'a>,
 }
 
 impl Lark<'_> {
     fn rule(&mut self, name: &str, body: &str) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.rules, "{name}: {body}");
+        self.rules.rule(name, body);
     }
 
     /// Calls alone.
@@ -158,11 +155,11 @@ impl Lark<'_> {
 
     /// Any text; from the trigger on calls.
     fn optional(&mut self, reasoning: &str, trigger: &str) {
-        match (self.decoding.special)(trigger) {
+        match (self.rules.decoding.special)(trigger) {
             Some(id) => self.rule("trigger", &format!("TEXT <[{id}]>")),
             None => self.rule("trigger[lazy]", &format!("TEXT {}", quote(trigger))),
         }
-        let (more, times) = match (self.decoding.parallel, self.frame.before) {
+        let (more, times) = match (self.rules.decoding.parallel, self.frame.before) {
             // Each call has a trigger of its own.
             (true, []) => (String::new(), "*"),
             (true, _) => (self.more(), "?"),
@@ -179,42 +176,11 @@ impl Lark<'_> {
     /// All calls but the first.
     fn more(&self) -> String {
         match self.frame.between {
-            Some(between) if self.decoding.parallel => {
+            Some(between) if self.rules.decoding.parallel => {
                 format!("({} call)*", self.piece(Piece::Text(between)))
             }
             _ => String::new(),
         }
-    }
-
-    /// How an answer begins before its calls.
-    fn reasoning(&mut self, thinking: Option<&'static Thinking>) -> String {
-        self.rule("TEXT", "/(?s:.*)/");
-        self.rule("SPACE", "/[ \\n]{1,4}/");
-        let Some(thinking) = thinking else {
-            return String::new();
-        };
-        let mut ends = Vec::new();
-        for (index, close) in thinking.closes.iter().enumerate() {
-            if let Some(id) = (self.decoding.special)(close) {
-                self.rule(&format!("thought_{index}"), &format!("TEXT <[{id}]>"));
-            } else {
-                self.rule(
-                    &format!("thought_{index}[lazy]"),
-                    &format!("TEXT {}", quote(close)),
-                );
-            }
-            ends.push(format!("thought_{index}"));
-        }
-        self.rule("thought", &format!("({}) SPACE?", ends.join(" | ")));
-        if self.decoding.reasoning {
-            return "thought".to_owned();
-        }
-        let opens: Vec<String> = thinking
-            .opens
-            .iter()
-            .map(|open| self.marker(open))
-            .collect();
-        format!("(SPACE? ({}) thought)?", opens.join(" | "))
     }
 
     /// The rule of one function's call.
@@ -242,16 +208,9 @@ impl Lark<'_> {
         match piece {
             Piece::Text("") => String::new(),
             Piece::Text(text) => quote(text),
-            Piece::Marker(marker) => self.marker(marker),
+            Piece::Marker(marker) => self.rules.marker(marker),
             Piece::Number => "/[0-9]{1,3}/".to_owned(),
             Piece::Name | Piece::Arguments => String::new(),
-        }
-    }
-
-    fn marker(&self, marker: &str) -> String {
-        match (self.decoding.special)(marker) {
-            Some(id) => format!("<[{id}]>"),
-            None => quote(marker),
         }
     }
 
@@ -344,8 +303,8 @@ impl Lark<'_> {
     /// A rule of any text up to the closing tag and of the tag.
     fn text(&mut self, name: &str, closing: Piece) {
         match closing {
-            Piece::Marker(close) if (self.decoding.special)(close).is_some() => {
-                self.rule(name, &format!("TEXT {}", self.marker(close)));
+            Piece::Marker(close) if (self.rules.decoding.special)(close).is_some() => {
+                self.rule(name, &format!("TEXT {}", self.rules.marker(close)));
             }
             Piece::Marker(close) | Piece::Text(close) => {
                 self.rule(&format!("{name}[lazy]"), &format!("TEXT {}", quote(close)));
@@ -403,11 +362,4 @@ impl Lark<'_> {
         }
         self.rule(name, &body);
     }
-}
-
-/// A text as Lark has it.
-fn quote(text: &str) -> String {
-    let mut quoted = String::new();
-    crate::json::quote(&mut quoted, text);
-    quoted
 }

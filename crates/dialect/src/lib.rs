@@ -17,12 +17,14 @@ mod frame;
 mod grammar;
 mod json;
 mod kind;
+mod lark;
 mod marker;
 mod object;
 mod parser;
 mod python;
 mod run;
 mod schema;
+mod shape;
 mod step;
 mod thinking;
 mod tools;
@@ -33,6 +35,7 @@ pub use delta::Delta;
 pub use dialect::{Dialect, UnknownDialect};
 pub use grammar::{CannotConstrain, Decoding, Grammar};
 pub use parser::{MAX_CALL, Options, Parser, Release};
+pub use shape::Shape;
 pub use tools::{MAX_DESCRIPTION, MAX_NAME, MAX_PARAMETERS, MAX_TOOLS, Tool, Tools, ToolsError};
 
 // Of the fuzz target in the tests.

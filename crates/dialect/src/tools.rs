@@ -57,6 +57,13 @@ impl Tool {
         &self.parameters
     }
 
+    /// The schema as constrained decoding follows it: with `strict` to the letter, otherwise without keywords that
+    /// cannot be held to.
+    #[must_use]
+    pub fn guided_parameters(&self) -> Value {
+        crate::schema::guided(&self.parameters, self.strict)
+    }
+
     /// Whether the client asked that arguments match the schema exactly.
     #[must_use]
     pub fn strict(&self) -> bool {
@@ -285,6 +292,17 @@ mod tests {
 
     fn function(function: Value) -> Value {
         json!([{"type": "function", "function": function}])
+    }
+
+    #[test]
+    fn as_many_functions_as_openai_takes() {
+        let functions = |count: usize| -> Value {
+            let function = |n| json!({"type": "function", "function": {"name": format!("f{n}")}});
+            (0..count).map(function).collect()
+        };
+        assert!(Tools::check(&functions(MAX_TOOLS)).is_ok());
+        let problem = problem(&functions(MAX_TOOLS + 1));
+        assert_eq!(problem, "tools: 129 functions; at most 128 are allowed");
     }
 
     #[test]

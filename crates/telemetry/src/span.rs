@@ -68,6 +68,20 @@ impl Span {
         }
     }
 
+    /// The span of `context`, a part of a request within this process.
+    #[must_use]
+    pub fn part(
+        context: &TraceContext,
+        name: impl Into<Cow<'static, str>>,
+        time: (Instant, Instant),
+    ) -> Self {
+        Self {
+            kind: SpanKind::Internal,
+            remote: false,
+            ..Self::server(context, name, time)
+        }
+    }
+
     /// A step within this span.
     #[must_use]
     pub fn step(&self, name: impl Into<Cow<'static, str>>, time: (Instant, Instant)) -> Self {

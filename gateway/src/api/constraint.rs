@@ -1,7 +1,11 @@
 //! What an answer must be: `response_format`, and vLLM's structured outputs.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
-use tandem_wire::proto::Constraint;
+use tandem_constraint::{Constraint, ConstraintError, Grammars};
+use tandem_dialect::{Decoding, Dialect, Shape};
+use tandem_wire::proto;
 use tandem_wire::proto::constraint::Kind;
 
 use super::error::ApiError;
@@ -14,8 +18,98 @@ const MAX_CHOICES: usize = 1024;
 /// Characters of a schema's name.
 const MAX_NAME: usize = 64;
 
+/// For so long it is looked for the function whose schema is at fault.
+const BLAME: Duration = Duration::from_millis(250);
+
+/// What answers are held to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// As the decode worker is told.
+    kind: Kind,
+    /// The field that says so.
+    param: String,
+    /// What the client wrote, where the worker is told more.
+    own: Option<Kind>,
+    /// Schemas of functions in it, each with its field.
+    functions: Vec<(String, Kind)>,
+}
+
+impl Held {
+    fn new(param: impl Into<String>, kind: Kind) -> Self {
+        Self {
+            kind,
+            param: param.into(),
+            own: None,
+            functions: Vec::new(),
+        }
+    }
+
+    /// To calls of these functions, each with the field and the schema of its arguments.
+    pub(crate) fn to_calls(lark: String, functions: Vec<(String, Value)>) -> Self {
+        let function =
+            |(param, schema): (String, Value)| (param, Kind::JsonSchema(schema.to_string()));
+        Self {
+            functions: functions.into_iter().map(function).collect(),
+            ..Self::new("tools", Kind::Lark(lark))
+        }
+    }
+
+    /// Holds only what follows the model's reasoning, where it marks that.
+    pub(crate) fn behind_reasoning(self, dialect: Dialect, decoding: &Decoding<'_>) -> Self {
+        let shape = match &self.kind {
+            Kind::JsonSchema(schema) => Shape::Json(schema),
+            Kind::Regex(regex) => Shape::Regex(regex),
+            Kind::Lark(grammar) => Shape::Lark(grammar),
+        };
+        match dialect.behind_reasoning(shape, decoding) {
+            None => self,
+            Some(grammar) => Self {
+                own: Some(self.kind),
+                kind: Kind::Lark(grammar.into_lark()),
+                ..self
+            },
+        }
+    }
+
+    /// As the decode worker is told.
+    pub(crate) fn told(&self) -> proto::Constraint {
+        let kind = Some(self.kind.clone());
+        proto::Constraint { kind }
+    }
+
+    /// Refuses what cannot be followed. Takes up to seconds.
+    pub(crate) fn check(&self, grammars: &Grammars) -> Result<(), ApiError> {
+        let check = |kind: &Kind| grammars.check(&constraint(kind));
+        if let Some(own) = &self.own {
+            check(own).map_err(|error| refused(&self.param, &error))?;
+        }
+        let Err(error) = check(&self.kind) else {
+            return Ok(());
+        };
+        let until = Instant::now() + BLAME;
+        let in_time = self.functions.iter().take_while(|_| Instant::now() < until);
+        let mut at_fault =
+            in_time.filter_map(|(param, kind)| Some(refused(param, &check(kind).err()?)));
+        Err(at_fault
+            .next()
+            .unwrap_or_else(|| refused(&self.param, &error)))
+    }
+}
+
+fn constraint(kind: &Kind) -> Constraint {
+    match kind {
+        Kind::JsonSchema(schema) => Constraint::JsonSchema(schema.clone()),
+        Kind::Regex(regex) => Constraint::Regex(regex.clone()),
+        Kind::Lark(grammar) => Constraint::Lark(grammar.clone()),
+    }
+}
+
+fn refused(param: &str, error: &ConstraintError) -> ApiError {
+    ApiError::value(param, format!("Invalid '{param}': {error}."))
+}
+
 /// Takes the fields that say so. At most one of them may.
-pub(crate) fn read(params: &mut Params) -> Result<Option<Constraint>, ApiError> {
+pub(crate) fn read(params: &mut Params) -> Result<Option<Held>, ApiError> {
     let mut found = format(params, "response_format")?.map(|kind| ("response_format", kind));
     let mut add = |field: &'static str, kind: Option<Kind>| match (&found, kind) {
         (_, None) => Ok(()),
@@ -47,7 +141,7 @@ pub(crate) fn read(params: &mut Params) -> Result<Option<Constraint>, ApiError> 
         let kind = guide(params, field, kind)?;
         add(field, kind)?;
     }
-    Ok(found.map(|(_, kind)| Constraint { kind: Some(kind) }))
+    Ok(found.map(|(field, kind)| Held::new(field, kind)))
 }
 
 fn any_object() -> Kind {
@@ -76,7 +170,8 @@ fn format(params: &mut Params, field: &str) -> Result<Option<Kind>, ApiError> {
 }
 
 /// `text.format` of a response, where the schema stands beside its type.
-pub(crate) fn text_format(mut format: Params) -> Result<Option<Constraint>, ApiError> {
+pub(crate) fn text_format(mut format: Params) -> Result<Option<Held>, ApiError> {
+    let param = format.name("schema");
     let kind = match format.needed_text("type")?.as_str() {
         "json_schema" => Some(named_schema(format)?),
         kind => {
@@ -85,11 +180,11 @@ pub(crate) fn text_format(mut format: Params) -> Result<Option<Constraint>, ApiE
             kind
         }
     };
-    Ok(kind.map(|kind| Constraint { kind: Some(kind) }))
+    Ok(kind.map(|kind| Held::new(param, kind)))
 }
 
 /// Anthropic's `output_config.format`, which is a schema or nothing.
-pub(crate) fn output_format(mut format: Params) -> Result<Constraint, ApiError> {
+pub(crate) fn output_format(mut format: Params) -> Result<Held, ApiError> {
     let kind = format.name("type");
     if format.needed_text("type")? != "json_schema" {
         return Err(ApiError::unsupported(kind, " other than 'json_schema'"));
@@ -97,7 +192,7 @@ pub(crate) fn output_format(mut format: Params) -> Result<Constraint, ApiError> 
     let field = format.name("schema");
     let schema = schema(&mut format)?.ok_or_else(|| ApiError::missing(&field))?;
     format.finish(&[])?;
-    Ok(Constraint { kind: Some(schema) })
+    Ok(Held::new(field, schema))
 }
 
 fn plain(kind: &str, name: &str) -> Result<Option<Kind>, ApiError> {
@@ -204,7 +299,7 @@ mod tests {
         let mut params = Params::parse(json.as_bytes()).unwrap();
         let constraint = read(&mut params)?;
         params.finish(&[]).unwrap();
-        Ok(constraint.and_then(|constraint| constraint.kind))
+        Ok(constraint.map(|held| held.kind))
     }
 
     fn schema(text: &str) -> Option<Kind> {

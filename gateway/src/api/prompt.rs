@@ -5,8 +5,8 @@ use std::time::SystemTime;
 
 use serde_json::{Map, Value};
 use tandem_text::{ChatOptions, TextModel};
-use tandem_wire::proto;
 
+use super::constraint::Held;
 use super::error::ApiError;
 use super::params::Params;
 use super::request::{Endpoint, Known};
@@ -132,19 +132,25 @@ impl Rendering {
         Ok(())
     }
 
-    /// The prompt's tokens, and how answers to it are read. `sampling` may learn what they must be.
+    /// The prompt's tokens, and how answers to it are read. `held` may learn what they must be.
     pub(crate) fn prompt(
         mut self,
         messages: Vec<Value>,
         endpoint: Endpoint,
         text: &TextModel,
         known: &Known,
-        sampling: &mut proto::Sampling,
+        held: &mut Option<Held>,
     ) -> Result<(Arc<[u32]>, Option<Parsing>), ApiError> {
         let tools = self.tools.take();
         let definitions = tools.as_ref().map(|tools| tools.definitions.clone());
         let prompt = self.text(messages, definitions, endpoint, text, known)?;
-        let parsing = Parsing::of(tools.as_ref(), &prompt, known.dialect, text, sampling)?;
+        let parsing = Parsing::of(
+            tools.as_ref(),
+            (&prompt, endpoint),
+            known.dialect,
+            text,
+            held,
+        )?;
         Ok((
             Prompt::Rendered(prompt).tokens(endpoint, text, known)?,
             parsing,

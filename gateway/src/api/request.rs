@@ -7,6 +7,7 @@ use tandem_dialect::Dialect;
 use tandem_text::TextModel;
 use tandem_wire::proto;
 
+use super::constraint::Held;
 use super::error::ApiError;
 use super::form::Form;
 use super::params::Params;
@@ -34,6 +35,15 @@ impl Endpoint {
             Self::Completions => "completions",
             Self::Responses => "responses",
             Self::Messages => "messages",
+        }
+    }
+
+    /// The field of a tool that holds the schema of its arguments.
+    pub(crate) const fn parameters_field(self) -> &'static str {
+        match self {
+            Self::Chat | Self::Completions => "function.parameters",
+            Self::Responses => "parameters",
+            Self::Messages => "input_schema",
         }
     }
 
@@ -104,8 +114,10 @@ pub(crate) struct Routing {
 pub(crate) struct Drawing {
     /// Answers for each prompt.
     pub(crate) answers: usize,
-    /// Its seed is not set.
+    /// Its seed and its constraint are not set.
     pub(crate) sampling: proto::Sampling,
+    /// What answers are held to.
+    pub(crate) held: Option<Held>,
     /// The client's; without one each answer gets a random one.
     pub(crate) seed: Option<u64>,
     /// `max_tokens` is not set.
@@ -166,6 +178,7 @@ impl Request {
         let Drawing {
             answers,
             sampling,
+            held,
             seed,
             stop,
         } = &self.drawing;
@@ -177,6 +190,7 @@ impl Request {
             tokens: Arc::clone(&self.prompts[index / answers]),
             sampling: proto::Sampling {
                 seed,
+                constraint: held.as_ref().map(Held::told),
                 ..sampling.clone()
             },
             stop: stop.clone(),

@@ -16,6 +16,10 @@ const MAX_STOP_BYTES: usize = 4096;
 /// Tokens that a request may push up or down, and that may end its answers.
 const MAX_BIASES: usize = 1024;
 const MAX_STOP_TOKENS: usize = 64;
+/// Entries of `metadata`, and characters of each one's key and text.
+const MAX_METADATA: usize = 16;
+const MAX_METADATA_KEY: usize = 64;
+const MAX_METADATA_TEXT: usize = 512;
 
 /// Takes all that says how answers are drawn. `logprobs` is set by who knows its endpoint's form.
 pub(crate) fn drawing(
@@ -35,8 +39,8 @@ pub(crate) fn drawing(
         "n",
         1..=i64::try_from(known.max_choices).unwrap_or(i64::MAX),
     )?;
+    let held = constraint::read(params)?;
     let sampling = proto::Sampling {
-        constraint: constraint::read(params)?,
         logit_bias: logit_bias(params, vocabulary)?,
         min_p: params.number("min_p", 0.0..=1.0)?.unwrap_or(0.0),
         presence_penalty: params
@@ -51,6 +55,7 @@ pub(crate) fn drawing(
     Ok(Drawing {
         answers: answers.and_then(|n| usize::try_from(n).ok()).unwrap_or(1),
         sampling,
+        held,
         seed: seed(params)?,
         stop,
     })
@@ -97,6 +102,35 @@ fn positive(params: &mut Params, field: &str, most: f64) -> Result<Option<f32>, 
 fn count(params: &mut Params, field: &str) -> Result<u32, ApiError> {
     let number = params.integer(field, 0..=i64::from(u32::MAX))?;
     Ok(number.and_then(|n| u32::try_from(n).ok()).unwrap_or(0))
+}
+
+/// Words of the client's own, within OpenAI's bounds. They change nothing.
+fn metadata(params: &mut Params) -> Result<(), ApiError> {
+    let Some(metadata) = params.object("metadata")? else {
+        return Ok(());
+    };
+    let entries = metadata.into_rest();
+    if entries.len() > MAX_METADATA {
+        let found = entries.len();
+        let message =
+            format!("Invalid 'metadata': at most {MAX_METADATA} entries, but got {found}.");
+        return Err(ApiError::value("metadata", message));
+    }
+    for (key, value) in &entries {
+        let name = format!("metadata.{key}");
+        let Value::String(text) = value else {
+            return Err(ApiError::kind_of(name, "a string", value));
+        };
+        let (key, text) = (key.chars().count(), text.chars().count());
+        if key > MAX_METADATA_KEY || text > MAX_METADATA_TEXT {
+            let message = format!(
+                "Invalid 'metadata': keys have at most {MAX_METADATA_KEY} characters and texts \
+                 {MAX_METADATA_TEXT}, but got {key} and {text}."
+            );
+            return Err(ApiError::value("metadata", message));
+        }
+    }
+    Ok(())
 }
 
 /// A count of tokens to generate.
@@ -229,10 +263,7 @@ pub(crate) fn routing(params: &mut Params) -> Result<Routing, ApiError> {
         let text = params.text(field)?;
         affinity = affinity.or(text);
     }
-    match params.take("metadata") {
-        None | Some(Value::Object(_)) => {}
-        Some(other) => return Err(ApiError::kind_of("metadata", "an object", &other)),
-    }
+    metadata(params)?;
     let priority = params.integer("priority", i64::from(i32::MIN)..=i64::from(i32::MAX))?;
     Ok(Routing {
         priority: priority.and_then(|n| i32::try_from(n).ok()).unwrap_or(0),

@@ -8,11 +8,11 @@ use tandem_dialect::{
     CannotConstrain, Decoding, Dialect, Must, Options, Release, ToolChoice, ToolsError,
 };
 use tandem_text::TextModel;
-use tandem_wire::proto;
-use tandem_wire::proto::constraint::Kind;
 
+use super::constraint::Held;
 use super::error::ApiError;
 use super::params::Params;
+use super::request::Endpoint;
 
 /// The tools of a request: at least one, which may be called.
 #[derive(Clone, Debug)]
@@ -59,6 +59,22 @@ impl Tools {
     }
 }
 
+impl Tools {
+    /// The schema of each function that may be called, with its field.
+    fn schemas(&self, endpoint: Endpoint) -> Vec<(String, Value)> {
+        let field = endpoint.parameters_field();
+        let all = self.definitions.as_array().into_iter().flatten();
+        let named = |(index, definition): (usize, &Value)| {
+            let tool = self
+                .choice
+                .tools()
+                .get(definition["function"]["name"].as_str()?)?;
+            Some((format!("tools[{index}].{field}"), tool.guided_parameters()))
+        };
+        all.enumerate().filter_map(named).collect()
+    }
+}
+
 fn wrong(error: ToolsError) -> ApiError {
     let ToolsError { path, problem } = error;
     let message = format!("Invalid '{path}': {problem}.");
@@ -66,45 +82,52 @@ fn wrong(error: ToolsError) -> ApiError {
 }
 
 impl Parsing {
-    /// Of answers to `prompt`; `None` where they are nothing but text. Holds them to calls where the
-    /// client says that there must be some.
+    /// Of answers to `prompt`, at `endpoint`; `None` where they are nothing but text. Holds them to
+    /// calls where the client says that there must be some. What they are held to begins behind the
+    /// model's reasoning.
     pub(crate) fn of(
         tools: Option<&Tools>,
-        prompt: &str,
+        (prompt, endpoint): (&str, Endpoint),
         dialect: Dialect,
         text: &TextModel,
-        sampling: &mut proto::Sampling,
+        held: &mut Option<Held>,
     ) -> Result<Option<Self>, ApiError> {
         let reasoning = dialect.opens_reasoning(prompt);
+        let decoding = Decoding {
+            reasoning,
+            parallel: tools.is_none_or(|tools| tools.parallel),
+            special: &|word| text.special_token(word),
+        };
         let mut options = Options {
             tools: tandem_dialect::Tools::default(),
             parallel: true,
             release: Release::Whole,
             reasoning,
         };
+        let own = held.is_some();
+        if !dialect.closes_reasoning(prompt) {
+            *held = held
+                .take()
+                .map(|held| held.behind_reasoning(dialect, &decoding));
+        }
         let Some(tools) = tools else {
             let marked = dialect.reasoning().is_some();
             return Ok(marked.then_some(Self { dialect, options }));
         };
         options.tools = tools.choice.tools().clone();
         options.parallel = tools.parallel;
-        let decoding = Decoding {
-            reasoning,
-            parallel: tools.parallel,
-            special: &|word| text.special_token(word),
-        };
         let grammar = dialect
             .grammar(&tools.choice, &decoding)
             .map_err(|error| cannot(&error))?;
         if let Some(grammar) = grammar {
-            if sampling.constraint.is_some() {
+            if own {
                 let message =
                     "'tool_choice' and another parameter both say what the answer must be.";
                 return Err(ApiError::value("tool_choice", message));
             }
             options.release = Release::Early;
-            let kind = Some(Kind::Lark(grammar.into_lark()));
-            sampling.constraint = Some(proto::Constraint { kind });
+            let functions = tools.schemas(endpoint);
+            *held = Some(Held::to_calls(grammar.into_lark(), functions));
         }
         Ok(Some(Self { dialect, options }))
     }

@@ -62,7 +62,16 @@ async fn generate(
     drop(ask);
     loop {
         match generation.next(journal).await? {
-            Event::Token(token) => output.token(index, token).await,
+            Event::Token(token) => {
+                if output.token(index, token).await {
+                    let finished = generation.enough(journal);
+                    journal.finished(Ending::default().reason(false));
+                    // Which ends it at the worker.
+                    drop(generation);
+                    output.finish(index, finished, Ending::default());
+                    return Ok(());
+                }
+            }
             Event::Finished(finished) => {
                 let ending = Ending::of(&finished).ok_or_else(cancelled)?;
                 journal.finished(ending.reason(false));

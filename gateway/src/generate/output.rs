@@ -100,18 +100,20 @@ impl Output {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A token of answer `index`. Waits where a stream's client is far behind.
-    pub(crate) async fn token(&self, index: usize, mut token: proto::Token) {
+    /// A token of answer `index`; whether it was the last that its client wants. Waits where a stream's
+    /// client is far behind.
+    pub(crate) async fn token(&self, index: usize, mut token: proto::Token) -> bool {
         if self.logprobs && self.end_tokens.contains(&token.token) {
             token.logprobs.clear();
         }
-        self.take_token(index, token);
+        let over = self.take_token(index, token);
         if let Some(pen) = &self.pen {
             pen.room().await;
         }
+        over
     }
 
-    fn take_token(&self, index: usize, mut token: proto::Token) {
+    fn take_token(&self, index: usize, mut token: proto::Token) -> bool {
         let mut state = self.lock();
         let state = &mut *state;
         let text = std::mem::take(&mut token.text);
@@ -134,6 +136,7 @@ impl Output {
                 tell(first, Ok(()));
             }
         }
+        state.speeches[index].is_over()
     }
 
     /// Answer `index` ended well, with text that was held back.

@@ -57,6 +57,14 @@ impl Speech {
         }
     }
 
+    /// Whether nothing that would still come is for the client: the only call that it wants is complete.
+    pub(crate) fn is_over(&self) -> bool {
+        match self {
+            Self::Plain => false,
+            Self::Marked { parser, .. } => parser.is_done(),
+        }
+    }
+
     /// The last pieces.
     pub(crate) fn finish(&mut self, text: String) -> Vec<Delta> {
         match self {

@@ -16,6 +16,7 @@ impl Journal {
             request_id = self.origin.name,
             trace_id = self.origin.trace.trace_id(),
             request = %self.request,
+            choice = self.whole.is_some().then_some(self.choice),
             endpoint = self.endpoint.as_str(),
             tenant = &*self.tracked.caller().tenant,
             key = self.tracked.caller().key.as_deref(),

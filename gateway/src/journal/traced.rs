@@ -47,17 +47,22 @@ impl Asked {
 }
 
 impl Journal {
-    /// The request itself, then its stages.
+    /// The request itself, or one of its several answers, then its stages.
     pub(super) fn spans(&self) -> Vec<Span> {
         let model = self.of_model.model();
         let operation = self.operation();
         let arrived = self.times.arrived();
         let whole = self.times.end_to_end().unwrap_or_default();
-        let request = Span::server(
-            &self.origin.trace,
-            format!("{operation} {model}"),
-            (arrived, arrived + whole),
-        );
+        let time = (arrived, arrived + whole);
+        let request = match &self.whole {
+            None => Span::server(&self.origin.trace, format!("{operation} {model}"), time),
+            // Its stages are of this answer alone.
+            Some(_) => {
+                let number = i64::try_from(self.choice).unwrap_or(i64::MAX);
+                Span::part(&self.origin.trace, "choice", time)
+                    .with(KeyValue::new("tandem.choice.index", number))
+            }
+        };
         let stage = |stage: &Stage| {
             let time = self.times.span(*stage)?;
             Some(request.step(stage.as_str(), time))

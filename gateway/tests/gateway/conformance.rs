@@ -76,6 +76,10 @@ fn response_event(kind: &str) -> &'static str {
         "response.content_part.done" => "ResponseContentPartDoneEvent",
         "response.output_text.delta" => "ResponseTextDeltaEvent",
         "response.output_text.done" => "ResponseTextDoneEvent",
+        "response.reasoning_text.delta" => "ResponseReasoningTextDeltaEvent",
+        "response.reasoning_text.done" => "ResponseReasoningTextDoneEvent",
+        "response.function_call_arguments.delta" => "ResponseFunctionCallArgumentsDeltaEvent",
+        "response.function_call_arguments.done" => "ResponseFunctionCallArgumentsDoneEvent",
         other => panic!("an event {other}"),
     }
 }

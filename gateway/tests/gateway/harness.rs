@@ -66,6 +66,8 @@ pub(crate) fn config(pki: &TempDir, workers: Vec<SocketAddr>) -> GatewayConfig {
         tokenizer_threads: 2,
         default_max_tokens: None,
         max_choices: 8,
+        tool_dialect: None,
+        reasoning_dialect: None,
         drain_timeout: Duration::from_secs(1),
         drain_pause: Duration::ZERO,
         auth: AuthConfig::Unsaid,

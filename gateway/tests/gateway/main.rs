@@ -8,10 +8,12 @@
 
 mod admin;
 mod admission;
+mod all_at_once;
 mod bad_input;
 mod choices;
 mod client;
 mod conformance;
+mod constraints;
 mod cors;
 mod ends;
 mod exposition;
@@ -22,6 +24,7 @@ mod http2;
 mod http3;
 mod limits;
 mod messages;
+mod one_call;
 mod parameters;
 mod places;
 mod prefixes;
@@ -39,3 +42,4 @@ mod text;
 mod tls;
 mod tls_client;
 mod tools;
+mod traces;

@@ -284,6 +284,7 @@ impl Call {
         let started = proto::Started {
             transfer_us: 1500,
             prompt_tokens: 3,
+            cached_tokens: CACHED_TOKENS,
         };
         self.say(Kind::Started(started)).await;
     }

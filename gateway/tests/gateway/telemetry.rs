@@ -261,7 +261,7 @@ async fn vllms_names_can_be_left_out() {
 
 /// What is logged, where the test's own thread logs it.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -287,7 +287,18 @@ impl Log {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 
-    fn requests(&self) -> Vec<Value> {
+    /// Is what this thread logs to, for as long as the guard is kept.
+    pub(crate) fn take_over(&self) -> tracing::subscriber::DefaultGuard {
+        let subscriber = tracing_subscriber::fmt()
+            .json()
+            .flatten_event(true)
+            .with_max_level(tracing::Level::TRACE)
+            .with_writer(self.clone())
+            .finish();
+        tracing::subscriber::set_default(subscriber)
+    }
+
+    pub(crate) fn requests(&self) -> Vec<Value> {
         let text = self.text();
         let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
         lines
@@ -301,13 +312,7 @@ impl Log {
 #[allow(clippy::too_many_lines, reason = "one field after another")]
 async fn each_request_has_one_line_of_json_without_a_word_of_its_text() {
     let log = Log::default();
-    let subscriber = tracing_subscriber::fmt()
-        .json()
-        .flatten_event(true)
-        .with_max_level(tracing::Level::TRACE)
-        .with_writer(log.clone())
-        .finish();
-    let _default = tracing::subscriber::set_default(subscriber);
+    let _default = log.take_over();
     let hashed = |config: &mut GatewayConfig| config.telemetry.log_prefix_hashes = true;
     let (_pki, gateway, mut worker) = with_one_worker_and(hashed).await;
     let secret = "xylophone ".repeat(400);

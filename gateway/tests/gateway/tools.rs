@@ -1,6 +1,7 @@
 //! Calls of tools and thoughts, of a model whose family marks them.
 
 use serde_json::{Map, Value, json};
+use tandem_config::GatewayConfig;
 use tandem_wire::proto::FinishReason;
 use tandem_wire::proto::constraint::Kind;
 use tempfile::TempDir;
@@ -55,19 +56,29 @@ fn hermes() -> TempDir {
     folder
 }
 
-async fn with_hermes() -> (TempDir, TempDir, Gateway, ScriptedWorker) {
+pub(crate) async fn with_hermes() -> (TempDir, TempDir, Gateway, ScriptedWorker) {
+    with_hermes_and(|_| {}).await
+}
+
+pub(crate) async fn with_hermes_and(
+    change: impl FnOnce(&mut GatewayConfig),
+) -> (TempDir, TempDir, Gateway, ScriptedWorker) {
     let model = hermes();
     let path = model.path().to_owned();
-    let (pki, gateway, worker) = with_one_worker_and(|config| config.tokenizer = path).await;
+    let changes = |config: &mut GatewayConfig| {
+        config.tokenizer = path;
+        change(config);
+    };
+    let (pki, gateway, worker) = with_one_worker_and(changes).await;
     (model, pki, gateway, worker)
 }
 
-fn function() -> Value {
+pub(crate) fn function() -> Value {
     let parameters = json!({"type": "object", "properties": {"city": {"type": "string"}}});
     json!({"name": "weather", "description": "d", "parameters": parameters})
 }
 
-fn tooled() -> Value {
+pub(crate) fn tooled() -> Value {
     with(
         chat(),
         json!({"tools": [{"type": "function", "function": function()}]}),
@@ -75,7 +86,7 @@ fn tooled() -> Value {
 }
 
 /// An answer that thinks, says something and calls, cut at odd places.
-const ANSWER: [&str; 7] = [
+pub(crate) const ANSWER: [&str; 7] = [
     "<thi",
     "nk>Hm.</think>Let me see.",
     "<tool",

@@ -211,6 +211,30 @@ fn kvcache_centric_takes_the_earliest_first_token() {
 }
 
 #[test]
+fn an_operators_weight_counts_in_costs_and_in_scores() {
+    let mut fleet = fleet([worker("p"), worker("d0").free(900), worker("d1").free(800)]);
+    let mut scored = both(Rule::Scored);
+    scored.decode.weights = vec![(Scorer::Pages, 1.0)];
+    let all = [both(Rule::KvCost), scored];
+    for settings in &all {
+        assert_eq!(always(settings, &fleet, &request(10)).1, "d0");
+    }
+    fleet.set_weight(&name("d1"), 300);
+    for settings in &all {
+        assert_eq!(always(settings, &fleet, &request(10)).1, "d1");
+    }
+}
+
+#[test]
+fn splitwise_gives_an_idle_worker_a_prompt_of_any_length() {
+    let fleet = fleet([worker("p0"), worker("d0")]);
+    let settings = both(Rule::Splitwise);
+    let long = request(600);
+    assert!(long.prompt_tokens > settings.splitwise.prompt_max_pending_tokens);
+    assert_eq!(always(&settings, &fleet, &long), pair_of("p0", "d0"));
+}
+
+#[test]
 fn splitwise_keeps_to_its_bounds_and_mixes_only_then() {
     let workers = |queued| {
         fleet([

@@ -132,6 +132,7 @@ impl Held {
         self.say(Kind::Started(proto::Started {
             transfer_us: transfer,
             prompt_tokens,
+            cached_tokens: self.cached,
         }));
     }
 

@@ -42,3 +42,25 @@ fn a_short_worker_file_gets_the_documented_defaults() {
     assert_eq!(worker.fabric, FabricConfig::default());
     assert_eq!(worker.identity.name, "decode-0");
 }
+
+#[test]
+fn a_dialect_is_one_of_those_that_there_are() {
+    let said = "tool_dialect = \"hermes\"\nreasoning_dialect = \"none\"\n";
+    let gateway = parse(&format!("{GATEWAY}{said}")).unwrap().gateway.unwrap();
+    let dialects = (gateway.tool_dialect, gateway.reasoning_dialect);
+    assert_eq!(dialects, (Some("hermes"), Some("none")));
+    let gateway = parse(GATEWAY).unwrap().gateway.unwrap();
+    let dialects = (gateway.tool_dialect, gateway.reasoning_dialect);
+    assert_eq!(dialects, (None, None), "what the template shows");
+    assert_complaint(
+        &format!("{GATEWAY}reasoning_dialect = \"hermes\"\n"),
+        "4: [gateway] reasoning_dialect: want one of \"mistral\", \"granite_prose\", \"granite\", \
+         \"think\", \"none\", found the text \"hermes\"",
+    );
+    assert_complaint(
+        &format!("{GATEWAY}tool_dialect = \"llama4\"\n"),
+        "4: [gateway] tool_dialect: want one of \"kimi_k2\", \"deepseek_v3\", \"deepseek_v31\", \
+         \"mistral\", \"mistral_list\", \"phi4_mini\", \"glm45\", \"qwen3_coder\", \"granite\", \
+         \"hermes\", \"pythonic\", \"llama3_json\", \"none\", found the text \"llama4\"",
+    );
+}

@@ -46,7 +46,8 @@ fn a_wrong_type_is_told_what_is_wanted_and_what_is_there() {
         &format!("{GATEWAY}control = 1\n"),
         "4: unknown key `control` in [gateway]; known: listen, tokenizer, workers, \
          max_body_bytes, queue_limit, request_timeout_ms, header_timeout_ms, max_connections, \
-         tokenizer_threads, default_max_tokens, max_choices, drain_timeout_ms, drain_pause_ms",
+         tokenizer_threads, default_max_tokens, max_choices, tool_dialect, reasoning_dialect, \
+         drain_timeout_ms, drain_pause_ms",
     );
     assert_complaint(
         &format!("control = true\n{GATEWAY}"),

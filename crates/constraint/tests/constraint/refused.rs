@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use tandem_constraint::{Constraint, MAX_BYTES};
+use tandem_constraint::{Constraint, MAX_BYTES, MAX_DEPTH};
 
 use crate::GRAMMARS;
 
@@ -55,7 +55,27 @@ fn regex(text: impl Into<String>) -> Constraint {
 }
 
 #[test]
+fn length_and_depth_are_allowed_up_to_their_bounds() {
+    let deep = |depth| {
+        lark(format!(
+            "start: {}\"a\"{}",
+            "(".repeat(depth),
+            ")".repeat(depth)
+        ))
+    };
+    assert_eq!(deep(MAX_DEPTH).check_size(), Ok(()));
+    let said = deep(MAX_DEPTH + 1).check_size().unwrap_err().to_string();
+    assert_eq!(
+        said,
+        "the grammar is nested 101 brackets deep; at most 100 are allowed"
+    );
+    assert_eq!(regex("a".repeat(MAX_BYTES)).check_size(), Ok(()));
+    assert!(regex("a".repeat(MAX_BYTES + 1)).check_size().is_err());
+}
+
+#[test]
 fn what_is_wrong_with_a_schema_is_named() {
+    refused(&lark("start: start"), "no answer can begin by it");
     refused(&schema("{\"type\": "), "not valid JSON: EOF while parsing");
     refused(
         &schema("[1]"),

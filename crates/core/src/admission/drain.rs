@@ -135,7 +135,9 @@ mod tests {
             drain.granted(ms(n * 100), 10);
         }
         assert_eq!(drain.tokens_per_second(), None);
+        assert_eq!(drain.time_for(10), None);
         drain.granted(ms(300), 10);
+        assert_eq!(drain.time_for(40), Some(Duration::from_millis(300)));
         assert_eq!(drain.tokens_per_second(), Some(133));
         drain.advance(ms(31_000), false);
         assert_eq!(drain.tokens_per_second(), None);

@@ -113,3 +113,21 @@ impl<K: Ord + Clone> Rotation<K> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_next_after_one_that_left_in_its_turn_is_paid_for_its_own() {
+        let mut rotation = Rotation::new();
+        for key in ["a", "b", "c"] {
+            rotation.enter(key, 1);
+        }
+        assert_eq!(rotation.turn(|_| QUANTUM), Some(&"a"));
+        rotation.leave(&"a");
+        assert_eq!(rotation.turn(|_| QUANTUM), Some(&"b"));
+        rotation.leave(&"c");
+        assert_eq!(rotation.turn(|_| QUANTUM), Some(&"b"), "its turn goes on");
+    }
+}

@@ -62,4 +62,16 @@ mod tests {
     fn changes_before_everything_was_told_are_a_gap() {
         assert_eq!(CacheFollower::default().hear(1, 1, false), Heard::Gap);
     }
+
+    #[test]
+    fn each_gap_is_asked_about_once() {
+        let mut follower = CacheFollower::default();
+        assert_eq!(follower.hear(0, 3, true), Heard::Anew);
+        assert_eq!(follower.hear(3, 2, false), Heard::Next);
+        assert_eq!(follower.hear(6, 1, false), Heard::Gap);
+        assert_eq!(follower.hear(7, 1, false), Heard::Waiting);
+        assert_eq!(follower.hear(8, 4, true), Heard::Anew);
+        assert_eq!(follower.hear(12, 0, false), Heard::Next);
+        assert_eq!(follower.hear(11, 1, false), Heard::Gap, "and this one too");
+    }
 }

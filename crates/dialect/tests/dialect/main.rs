@@ -1,5 +1,6 @@
 //! Parsers and grammars of every family, on texts made for the purpose.
 
+mod behind;
 mod fuzz;
 mod grammar;
 mod parsing;

@@ -7,7 +7,7 @@ use tandem_text::TextModel;
 use tandem_wire::proto;
 
 use super::content;
-use crate::api::constraint;
+use crate::api::constraint::{self, Held};
 use crate::api::error::ApiError;
 use crate::api::form::Form;
 use crate::api::params::Params;
@@ -34,6 +34,7 @@ pub(crate) fn read(
     let mut drawing = Drawing {
         answers: 1,
         sampling: sampling::temperature(&mut params, 1.0)?,
+        held: None,
         seed: None,
         stop: proto::Stop {
             texts: sampling::stop_texts(&mut params, "stop_sequences", MAX_STOPS)?,
@@ -41,7 +42,7 @@ pub(crate) fn read(
         },
     };
     let routing = routing(&mut params)?;
-    let (tokens, parsing) = prompt(params, text, known, &mut drawing.sampling)?;
+    let (tokens, parsing) = prompt(params, text, known, &mut drawing.held)?;
     Ok(Request {
         prompts: vec![tokens],
         drawing,
@@ -61,8 +62,7 @@ pub(crate) fn read(
 pub(crate) fn count(body: &[u8], text: &TextModel, known: &Known) -> Result<usize, ApiError> {
     let mut params = Params::parse(body)?;
     known.check_named(&mut params)?;
-    let mut sampling = proto::Sampling::default();
-    Ok(prompt(params, text, known, &mut sampling)?.0.len())
+    Ok(prompt(params, text, known, &mut None)?.0.len())
 }
 
 /// What both endpoints have: all that becomes the prompt. Nothing else may be left.
@@ -70,14 +70,14 @@ fn prompt(
     mut params: Params,
     text: &TextModel,
     known: &Known,
-    sampling: &mut proto::Sampling,
+    held: &mut Option<Held>,
 ) -> Result<(Arc<[u32]>, Option<Parsing>), ApiError> {
     let mut messages = Vec::new();
     if let Some(system) = params.take("system") {
         messages.push(content::system(system)?);
     }
     content::messages(&mut params, &mut messages)?;
-    sampling.constraint = output(&mut params)?;
+    *held = output(&mut params)?;
     let mut rendering = Rendering::plain(tools(&mut params)?);
     if let Some(thinks) = thinking(&mut params, known)?
         && text.template_uses(THINKING)
@@ -94,11 +94,11 @@ fn prompt(
         rendering.add_generation_prompt = false;
         rendering.continue_final_message = true;
     }
-    rendering.prompt(messages, Endpoint::Messages, text, known, sampling)
+    rendering.prompt(messages, Endpoint::Messages, text, known, held)
 }
 
 /// What the answer must be.
-fn output(params: &mut Params) -> Result<Option<proto::Constraint>, ApiError> {
+fn output(params: &mut Params) -> Result<Option<Held>, ApiError> {
     let Some(mut output) = params.object("output_config")? else {
         return Ok(None);
     };

@@ -35,7 +35,7 @@ pub(crate) fn read(
         continuous: streaming.continuous,
     };
     let (prompt, parsing) =
-        rendering.prompt(messages, Endpoint::Chat, text, known, &mut drawing.sampling)?;
+        rendering.prompt(messages, Endpoint::Chat, text, known, &mut drawing.held)?;
     Ok(Request {
         prompts: vec![prompt],
         drawing,

@@ -73,6 +73,22 @@ fn a_tenant_over_its_limits_is_turned_away_and_others_are_not() {
 }
 
 #[test]
+fn what_never_had_a_lease_costs_its_tenant_nothing() {
+    let limits = Limits {
+        tokens_per_minute: Some(60),
+        ..Limits::default()
+    };
+    let mut settings = AdmissionSettings::one_class(10);
+    settings.other_tenants.limits = limits;
+    let mut door = door_of(settings, &["p", "d0", "d1"]);
+    let facts = |n, prompt| RequestFacts::new(RequestId(n), prompt, 20);
+    assert_eq!(asked(&at(&mut door, 0, facts(1, 20))), [1]);
+    assert_eq!(rejected(&at(&mut door, 0, facts(2, 40))).len(), 1);
+    ended(&mut door, 1);
+    assert_eq!(asked(&at(&mut door, 0, facts(3, 40))), [3]);
+}
+
+#[test]
 fn a_key_has_limits_of_its_own() {
     let mut door = door();
     let limits = Limits {

@@ -6,7 +6,7 @@ use tandem_wire::proto;
 
 use super::items;
 use super::object::ResponseForm;
-use crate::api::constraint;
+use crate::api::constraint::{self, Held};
 use crate::api::error::ApiError;
 use crate::api::form::Form;
 use crate::api::params::Params;
@@ -25,8 +25,8 @@ pub(crate) fn read(
     let stream = streaming(&mut params)?;
     let asked = max_tokens(&mut params, "max_output_tokens")?;
     let mut repeated = repeated(&params, asked);
-    let mut sampling = sampling::temperature(&mut params, 2.0)?;
-    sampling.constraint = text_format(&mut params)?;
+    let sampling = sampling::temperature(&mut params, 2.0)?;
+    let mut held = text_format(&mut params)?;
     let routing = sampling::routing(&mut params)?;
     let mut messages = Vec::new();
     if let Some(instructions) = params.text("instructions")? {
@@ -39,12 +39,13 @@ pub(crate) fn read(
     let mut rendering = Rendering::plain(tools);
     rendering.effort(effort, "reasoning.effort", text)?;
     let (prompt, parsing) =
-        rendering.prompt(messages, Endpoint::Responses, text, known, &mut sampling)?;
+        rendering.prompt(messages, Endpoint::Responses, text, known, &mut held)?;
     Ok(Request {
         prompts: vec![prompt],
         drawing: Drawing {
             answers: 1,
             sampling,
+            held,
             seed: None,
             stop: proto::Stop::default(),
         },
@@ -103,7 +104,7 @@ fn streaming(params: &mut Params) -> Result<bool, ApiError> {
     Ok(stream)
 }
 
-fn text_format(params: &mut Params) -> Result<Option<proto::Constraint>, ApiError> {
+fn text_format(params: &mut Params) -> Result<Option<Held>, ApiError> {
     let Some(mut text) = params.object("text")? else {
         return Ok(None);
     };
