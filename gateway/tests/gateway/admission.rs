@@ -71,7 +71,7 @@ async fn a_class_that_comes_later_is_served_later_and_priority_decides_within_on
         gateway.status().await["workers"][0]["pages"]["free"] == 0
     })
     .await;
-    // Told apart by their lengths.
+    // Told apart by their lengths, of which no two fit at once.
     let ask = |class: &'static str, max_tokens: u32, priority: i32| -> Task<Reply> {
         let members = json!({"max_tokens": max_tokens, "priority": priority});
         let request = of_class(class, &with(chat(), members));
@@ -79,7 +79,7 @@ async fn a_class_that_comes_later_is_served_later_and_priority_decides_within_on
     };
     let mut clients = Vec::new();
     for (queued, (class, max_tokens, priority)) in
-        (1..).zip([("batch", 11, -5), ("chat", 12, 0), ("chat", 13, -1)])
+        (1..).zip([("batch", 611, -5), ("chat", 612, 0), ("chat", 613, -1)])
     {
         clients.push(ask(class, max_tokens, priority));
         eventually("queued", || async {
@@ -95,7 +95,7 @@ async fn a_class_that_comes_later_is_served_later_and_priority_decides_within_on
     for _ in 0..3 {
         order.push(answer(&mut worker).await);
     }
-    assert_eq!(order, [13, 12, 11]);
+    assert_eq!(order, [613, 612, 611]);
     for client in clients {
         assert_eq!(client.join().await.unwrap().status, 200);
     }

@@ -9,6 +9,7 @@ use tandem_core::flow::flows;
 use tandem_core::layout::WorkerLayout;
 use tandem_core::plan::{Side, grain, templates, travelling};
 use tandem_core::{PageIndex, SequenceId};
+use tandem_engine::testing::TinyLlama;
 use tandem_engine::{
     Arenas, Command, EmbeddedEngine, EmbeddedModel, Engine, EngineOptions, Event, FinishReason,
     ModelOptions, Sampling, StepPlan, StepWatch, StopConditions, TokenLogprob,
@@ -48,6 +49,14 @@ pub(crate) fn on(max_tokens: u32) -> StopConditions {
         ignore_eos: true,
         ..stop_after(max_tokens)
     }
+}
+
+/// An engine of a tiny random model.
+pub(crate) fn tiny(pages: u32, adjust: impl FnOnce(&mut EngineOptions)) -> Rig {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tiny.gguf");
+    TinyLlama::default().write_gguf(&path).unwrap();
+    Rig::new(&path, pages, adjust)
 }
 
 pub(crate) struct Plans(mpsc::Sender<StepPlan>);
