@@ -7,7 +7,8 @@ use std::time::Duration;
 use tandem_core::fleet::{Figures, Fleet, LABELS, LabelId, Slot, Worker};
 use tandem_core::geometry::KvGeometry;
 use tandem_core::pairing::{
-    Local, NoPair, NoPairReason, Pair, Policy, RequestFacts, Stage, TooLate, Why,
+    Filtered, Local, NoPair, NoPairReason, Pair, Policy, RequestFacts, Stage, StageWhy, TooLate,
+    Why,
 };
 use tandem_core::prefix_index::Hits;
 use tandem_core::{Instant, WorkerId};
@@ -105,8 +106,11 @@ impl Pairing {
     }
 
     /// Why no prefill worker is there, or that the decode worker does without.
-    fn without_prefill(&self, may_pass: bool) -> Result<Local, NoPairReason> {
+    fn without_prefill(&self, stage: &StageWhy) -> Result<Local, NoPairReason> {
         let splitwise = self.settings.prefill.choose == Rule::Splitwise;
+        // Those that failed the request are none for it, and the next report changes nothing.
+        let may_pass = stage.may_pass_but(Filtered::Avoided)
+            || stage.may_pass() && self.settings.when_no_prefill == WhenNoPrefill::Refuse;
         match (may_pass, self.settings.when_no_prefill) {
             (true, _) if splitwise && self.settings.splitwise.mixed_pool => Ok(Local::Mixed),
             (true, _) => Err(NoPairReason::NoRoom(Stage::Prefill)),
@@ -323,7 +327,7 @@ impl Pairing {
                 why.prefill = Some(self.prefill.why(fleet, &look, rules.1, prefill));
             } else {
                 let stage = self.prefill.why(fleet, &look, rules.1, None);
-                let local = self.without_prefill(stage.may_pass());
+                let local = self.without_prefill(&stage);
                 why.prefill = Some(stage);
                 match local {
                     Ok(local) => why.local = Some(local),

@@ -67,7 +67,11 @@ pub(crate) fn temperature(params: &mut Params, most: f64) -> Result<proto::Sampl
     let top_k = params.integer("top_k", -1..=i64::from(u32::MAX))?;
     Ok(proto::Sampling {
         temperature: params.number("temperature", 0.0..=most)?.unwrap_or(1.0),
-        top_p: positive(params, "top_p", 1.0)?.unwrap_or(1.0),
+        // 0 leaves the likeliest token, as any share does that it alone exceeds.
+        top_p: params
+            .number("top_p", 0.0..=1.0)?
+            .unwrap_or(1.0)
+            .max(f32::MIN_POSITIVE),
         top_k: top_k.and_then(|k| u32::try_from(k).ok()).unwrap_or(0),
         ..proto::Sampling::default()
     })

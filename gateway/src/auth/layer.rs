@@ -65,7 +65,7 @@ where
                 Answered::Inner(Box::pin(self.inner.call(request)))
             }
             Err(refused) => {
-                let reply = refused.reply(request.uri().path());
+                let reply = refused.reply();
                 Answered::Refused(ready(Ok(reply)))
             }
         }

@@ -1,14 +1,10 @@
 //! Why someone does not come in, and what they are told.
 
+use http::Response;
 use http::header::{HeaderValue, WWW_AUTHENTICATE};
-use http::{Response, StatusCode};
-use serde_json::json;
 
 use crate::api::error::ApiError;
 use crate::http::reply::{self, Body};
-
-/// A path under which Anthropic's clients ask, who look for its form of errors.
-const ANTHROPIC: &str = "/v1/messages";
 
 /// What is wrong with a key. Says nothing of which keys there are.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,18 +31,9 @@ pub(crate) enum Refused {
 }
 
 impl Refused {
-    /// 401, in the form that the path's clients know.
-    pub(crate) fn reply(&self, path: &str) -> Response<Body> {
-        let error = ApiError::unauthorized(self.to_string());
-        let mut reply = if path == ANTHROPIC || path.starts_with("/v1/messages/") {
-            let body = json!({
-                "type": "error",
-                "error": {"type": "authentication_error", "message": error.message},
-            });
-            reply::json(StatusCode::UNAUTHORIZED, &body)
-        } else {
-            reply::error(&error)
-        };
+    /// 401.
+    pub(crate) fn reply(&self) -> Response<Body> {
+        let mut reply = reply::error(&ApiError::unauthorized(self.to_string()));
         // RFC 6750, section 3: a reason only where something was shown.
         let challenge = match self {
             Self::Missing => "Bearer realm=\"tandem\"",

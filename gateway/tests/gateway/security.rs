@@ -132,6 +132,7 @@ async fn nobody_comes_in_without_a_key() {
     assert_eq!(reply.status, 401);
     assert_eq!(reply.json()["type"], "error");
     assert_eq!(reply.json()["error"]["type"], "authentication_error");
+    assert!(reply.json()["request_id"].is_string(), "{}", reply.body);
 
     for (path, status) in [
         ("/health", 200),

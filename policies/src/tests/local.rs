@@ -44,6 +44,19 @@ fn without_a_prefill_worker_the_policy_says_whether_decode_workers_do() {
 }
 
 #[test]
+fn where_every_prefill_worker_failed_a_request_the_decode_worker_computes_it() {
+    let mut settings = both(Rule::LeastLoaded);
+    let fleet = fleet([worker("p"), worker("d")]);
+    let mut failed = request(100);
+    failed.avoid = [(Stage::Prefill, name("p"))].into();
+    let none = try_pair(&mut pairing(&settings), &fleet, &failed).unwrap_err();
+    assert_eq!(none.reason, NoPairReason::NoRoom(Stage::Prefill));
+    settings.when_no_prefill = WhenNoPrefill::Local;
+    let alone = pair(&mut pairing(&settings), &fleet, &failed);
+    assert_eq!((alone.prefill, alone.local), (None, Some(Local::NoPrefill)));
+}
+
+#[test]
 fn a_worker_that_does_both_takes_no_prefill_worker() {
     let fleet = fleet([worker("x").holds(3), worker("p")]);
     let alone = pair(&mut pairing(&both(Rule::PrefixAware)), &fleet, &request(4));

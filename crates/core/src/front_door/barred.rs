@@ -30,16 +30,21 @@ pub(super) struct Barred {
 }
 
 impl Barred {
+    /// `alone`: decode workers do without a prefill worker, so that all of these may have failed it.
     pub(super) fn of(
         now: Instant,
         fleet: &Fleet,
         avoid: &[Avoided],
         breakers: &Breakers,
-        kept: Option<&WorkerId>,
+        (kept, alone): (Option<&WorkerId>, bool),
     ) -> Result<Self, NoneLeft> {
         let mut barred = Self::default();
         if !avoid.is_empty() || breakers.states(now).next().is_some() {
-            barred.prefill = for_stage(now, fleet, avoid, breakers, Stage::Prefill)?;
+            let prefill = for_stage(now, fleet, avoid, breakers, Stage::Prefill);
+            barred.prefill = match prefill {
+                Err(NoneLeft) if alone => all(fleet, Stage::Prefill),
+                prefill => prefill?,
+            };
             barred.decode = for_stage(now, fleet, avoid, breakers, Stage::Decode)?;
         }
         barred.decode.extend(kept.cloned());
@@ -88,6 +93,11 @@ fn for_stage(
     };
     let names = failed.into_iter().chain(doubtful);
     Ok(names.map(|w| w.facts.worker.clone()).collect())
+}
+
+fn all(fleet: &Fleet, stage: Stage) -> Vec<WorkerId> {
+    let all = fleet.workers().filter(|w| serves(w, stage));
+    all.map(|w| w.facts.worker.clone()).collect()
 }
 
 fn serves(worker: &Worker, stage: Stage) -> bool {

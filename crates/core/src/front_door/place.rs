@@ -131,7 +131,8 @@ impl<P: Policy> FrontDoor<P> {
         kept: Option<&WorkerId>,
     ) -> Result<Barred, NoneLeft> {
         let avoid = self.requests.get(&request).map_or(&[][..], |e| &e.avoid);
-        Barred::of(now, &self.fleet, avoid, &self.breakers, kept)
+        let alone = self.policy.decodes_alone();
+        Barred::of(now, &self.fleet, avoid, &self.breakers, (kept, alone))
     }
 
     /// Tokens that the free pages of the emptiest decode worker hold: a request of more finds no room.

@@ -115,7 +115,7 @@ fn pairs(outputs: &[Output]) -> Vec<(u128, String, String)> {
 }
 
 /// A request of `pages` pages.
-fn submit(door: &mut FrontDoor<First>, n: u128, pages: u32) -> Vec<Output> {
+fn submit(door: &mut FrontDoor<impl Policy>, n: u128, pages: u32) -> Vec<Output> {
     let facts = RequestFacts::new(RequestId(n), pages * 4 - 1, 2);
     door.handle(
         Instant::ZERO,
@@ -128,11 +128,11 @@ fn submit(door: &mut FrontDoor<First>, n: u128, pages: u32) -> Vec<Output> {
     outputs(door)
 }
 
-fn outputs(door: &mut FrontDoor<First>) -> Vec<Output> {
+fn outputs(door: &mut FrontDoor<impl Policy>) -> Vec<Output> {
     std::iter::from_fn(|| door.poll()).collect()
 }
 
-fn tell(door: &mut FrontDoor<First>, input: Input) -> Vec<Output> {
+fn tell(door: &mut FrontDoor<impl Policy>, input: Input) -> Vec<Output> {
     door.handle(Instant::ZERO, input);
     outputs(door)
 }

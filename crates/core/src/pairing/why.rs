@@ -91,6 +91,14 @@ impl StageWhy {
         all.into_iter()
             .any(|(why, count)| why.passes() && count > 0)
     }
+
+    /// As [`Self::may_pass`], of those that were filtered out for another reason than this one.
+    #[must_use]
+    pub fn may_pass_but(&self, reason: Filtered) -> bool {
+        let all = Filtered::ALL.iter().zip(self.filtered);
+        all.into_iter()
+            .any(|(why, count)| *why != reason && why.passes() && count > 0)
+    }
 }
 
 impl fmt::Display for StageWhy {

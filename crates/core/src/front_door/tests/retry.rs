@@ -18,7 +18,7 @@ fn reserved(door: &mut FrontDoor<First>, n: u128) {
     tell(door, Input::Reserved { request });
 }
 
-fn failed(door: &mut FrontDoor<First>, n: u128, blame: Blame, generated: u32) -> Vec<Output> {
+fn failed(door: &mut FrontDoor<impl Policy>, n: u128, blame: Blame, generated: u32) -> Vec<Output> {
     let request = RequestId(n);
     tell(
         door,
@@ -66,6 +66,55 @@ fn it_is_tried_a_bounded_number_of_times_and_not_where_nobody_else_is() {
     failed(&mut door, 2, Blame::Decode, 0);
     let out = failed(&mut door, 2, Blame::Decode, 0);
     assert_eq!(rejected(&out), [(2, Rejection::NotAgain)], "both failed it");
+}
+
+/// As [`First`], but decode workers do without a prefill worker.
+struct Alone;
+
+impl Policy for Alone {
+    fn pair(
+        &mut self,
+        now: Instant,
+        fleet: &Fleet,
+        request: &RequestFacts,
+    ) -> Result<Pair, NoPair> {
+        self.explain(now, fleet, request)
+    }
+
+    fn explain(&self, now: Instant, fleet: &Fleet, request: &RequestFacts) -> Result<Pair, NoPair> {
+        First.explain(now, fleet, request).or_else(|none| {
+            let decode = WorkerId::new("d0").unwrap();
+            let pair = Pair {
+                decode,
+                prefill: None,
+                local: Some(crate::pairing::Local::NoPrefill),
+                cached_tokens: 0,
+                why: Arc::default(),
+            };
+            match none.reason {
+                NoPairReason::NoRoom(Stage::Prefill) => Ok(pair),
+                _ => Err(none),
+            }
+        })
+    }
+
+    fn decodes_alone(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn where_the_only_prefill_worker_failed_it_a_decode_worker_that_may_computes_it() {
+    let mut door = FrontDoor::new(AdmissionSettings::one_class(10), Alone);
+    for (name, role) in [("p0", WorkerRole::Prefill), ("d0", WorkerRole::Decode)] {
+        door.join(worker(name, role), free(1, 16)).unwrap();
+    }
+    assert_eq!(pairs(&submit(&mut door, 1, 2)), [pair(1, "p0", "d0")]);
+    let again = failed(&mut door, 1, Blame::Prefill, 0);
+    assert_eq!(pairs(&again), [pair(1, "", "d0")]);
+    // It failed there too: nobody is left.
+    let out = failed(&mut door, 1, Blame::Decode, 0);
+    assert_eq!(rejected(&out), [(1, Rejection::NotAgain)]);
 }
 
 #[test]
