@@ -27,6 +27,7 @@ mod sse;
 mod target;
 mod tls;
 mod trace_context;
+mod unread;
 
 pub(crate) use layers::answers;
 pub(crate) use open::{FollowsLimits, OpenError, Opened, open};

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use tandem_config::GatewayConfig;
 use tandem_constraint::Grammars;
 use tandem_dialect::{Dialect, UnknownDialect};
-use tandem_text::{TextError, TextModel};
+use tandem_text::{TextError, TextModel, served_name};
 use tokio::sync::{Semaphore, watch};
 
 use crate::api::error::ApiError;
@@ -72,8 +72,7 @@ impl Reading {
             .map(|token| text.token_bytes(token).len())
             .max();
         let dialect = Dialect::detect(&text.chat_template().unwrap_or_default());
-        let file = path.file_stem().unwrap_or_default().to_string_lossy();
-        let name = text.model_name().unwrap_or(&file).to_owned();
+        let name = served_name(path);
         let text = Arc::new(text);
         Ok(Self {
             name,
@@ -118,7 +117,7 @@ impl Reading {
         Arc::clone(&self.text)
     }
 
-    /// The model's name while no worker has said it.
+    /// The model's name while no worker has said it: as workers with the same file do.
     pub(crate) fn model_name(&self) -> &str {
         &self.name
     }

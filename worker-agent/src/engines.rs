@@ -1,6 +1,5 @@
 //! Where a worker's engine comes from: embedded in this process, or from another one over a socket.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,7 +11,7 @@ use tandem_engine::{
 };
 use tandem_engine_link::{Attached, Host};
 use tandem_memory::HostMemory;
-use tandem_text::TextModel;
+use tandem_text::{TextModel, served_name};
 use tokio::sync::mpsc;
 
 use crate::start::StartError;
@@ -183,26 +182,6 @@ impl StepWatch for NoWatch {
     fn step_planned(&mut self, _: StepPlan) {}
 }
 
-/// The name that clients ask for where none is configured: the file's, without its ending and its
-/// quantisation (`SmolLM2-135M-Instruct.Q4_1.gguf` is `SmolLM2-135M-Instruct`). The name inside a
-/// GGUF file is often that of a training run.
-fn served_name(model: &Path) -> String {
-    let name = model.file_name().unwrap_or_default().to_string_lossy();
-    let stem = name.strip_suffix(".gguf").unwrap_or(&name);
-    let quantised = |tail: &str| {
-        let tail = tail.to_ascii_uppercase();
-        let float = matches!(tail.as_str(), "F16" | "BF16" | "F32");
-        float
-            || tail
-                .strip_prefix(['Q', 'I'])
-                .is_some_and(|t| t.contains('_'))
-    };
-    match stem.rsplit_once(['.', '-']) {
-        Some((head, tail)) if quantised(tail) && !head.is_empty() => head.to_owned(),
-        _ => stem.to_owned(),
-    }
-}
-
 fn enough(layout: &WorkerLayout) -> Result<(), StartError> {
     if layout.pages() < LEAST_PAGES {
         return Err(too_few(layout.pages(), layout));
@@ -229,22 +208,4 @@ fn refuse_more_than_there_is(arena: u64) -> Result<(), StartError> {
         arena: gib(arena),
         machine: gib(machine),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_model_is_named_after_its_file_without_the_quantisation() {
-        for (file, name) in [
-            ("m/SmolLM2-135M-Instruct.Q4_1.gguf", "SmolLM2-135M-Instruct"),
-            ("Llama-3.2-1B-Instruct-Q8_0.gguf", "Llama-3.2-1B-Instruct"),
-            ("qwen-bf16.gguf", "qwen"),
-            ("models/SmolLM2-135M", "SmolLM2-135M"),
-            ("Q4_1.gguf", "Q4_1"),
-        ] {
-            assert_eq!(served_name(Path::new(file)), name);
-        }
-    }
 }

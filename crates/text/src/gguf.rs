@@ -53,7 +53,6 @@ pub(crate) fn load(path: &Path) -> Result<Parts, TextError> {
             reason,
         })?,
         context_length: metadata.number(&format!("{architecture}.context_length"))?,
-        name: metadata.text("general.name")?.map(str::to_owned),
     })
 }
 

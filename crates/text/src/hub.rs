@@ -54,9 +54,6 @@ pub(crate) fn load(directory: &Path) -> Result<Parts, TextError> {
         context_length: config["max_position_embeddings"]
             .as_u64()
             .and_then(|length| u32::try_from(length).ok()),
-        name: directory
-            .file_name()
-            .map(|name| name.to_string_lossy().into_owned()),
         tokenizer,
         pieces,
     })

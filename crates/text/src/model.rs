@@ -18,7 +18,6 @@ pub(crate) struct Parts {
     pub(crate) end: Vec<u32>,
     pub(crate) template: Option<ChatTemplate>,
     pub(crate) context_length: Option<u32>,
-    pub(crate) name: Option<String>,
 }
 
 /// A model's tokenizer, chat template and special tokens. Immutable; meant to be shared.
@@ -166,10 +165,5 @@ impl TextModel {
     /// The chat template's text; where a model has another for tools, that one.
     pub fn chat_template(&self) -> Option<String> {
         self.parts.template.as_ref()?.source()
-    }
-
-    /// The model's own name: GGUF's `general.name`, or the directory's.
-    pub fn model_name(&self) -> Option<&str> {
-        self.parts.name.as_deref()
     }
 }

@@ -6,7 +6,8 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::header::EXPECT;
+use http::{Request, Response, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -24,6 +25,7 @@ use super::pace::Pace;
 use super::patience::Patient;
 use super::prefixed::{Prefixed, is_http2};
 use super::reply::Body;
+use super::unread;
 use crate::metrics::{Metrics, Protocol};
 
 /// hyper's smallest buffer. A head comes through the guard whole, and an answer's events leave as they
@@ -197,13 +199,27 @@ impl<S: Answers> hyper::service::Service<Request<Incoming>> for Edge<S> {
         let (open, refusal) = self.link.ask();
         let refuse = |limits: HeadLimits| limits.refuse_fields(request.headers());
         let refusal = refusal.or_else(|| self.fields.and_then(refuse));
-        let mut request = request.map(|body| body::incoming(body, self.pace));
+        let waits = request.headers().contains_key(EXPECT);
+        let lends = request.version() == Version::HTTP_2 && !waits;
+        let mut unread = None;
+        let mut request = request.map(|body| {
+            let body = body::incoming(body, self.pace);
+            if !lends {
+                return body;
+            }
+            let (body, kept) = unread::lend(body);
+            unread = Some(kept);
+            body
+        });
         if let Some(refusal) = refusal {
             request.extensions_mut().insert(refusal);
         }
         let reply = self.service.clone().oneshot(request);
         Box::pin(async move {
             let reply = reply.await?;
+            if let Some(unread) = unread {
+                unread.read_out().await;
+            }
             Ok(reply.map(|body| OpenBody::new(CaughtBody::new(body), open)))
         })
     }

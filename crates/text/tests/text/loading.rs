@@ -106,7 +106,6 @@ fn bytes_merge_and_special_tokens_are_found() {
     );
     assert_eq!(model.encode("12"), [BYTES + 258]);
     assert_eq!(model.context_length(), Some(512));
-    assert_eq!(model.model_name(), Some("Made"));
     assert_eq!(model.end_tokens(), [END]);
 }
 

@@ -112,7 +112,6 @@ fn the_file_tells_the_models_facts() {
     assert_eq!(MODEL.begin_token(), Some(1));
     // <|endoftext|> and <|im_end|>.
     assert_eq!(MODEL.end_tokens(), [0, 2]);
-    assert_eq!(MODEL.model_name(), Some("Smollm2 135M 8k Lc100K Mix1 Ep2"));
     assert_eq!(MODEL.token_bytes(1), b"<|im_start|>");
     assert_eq!(
         (0..100).filter(|&token| MODEL.is_special(token)).count(),
