@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use super::body::RequestBody;
 
 /// Read at most.
-const MOST: u64 = 64 << 10;
+const MOST: u64 = 1 << 20;
 /// And for at most so long.
 const PATIENCE: Duration = Duration::from_secs(1);
 
