@@ -10,7 +10,6 @@
 mod complete;
 mod farewell;
 mod order;
-mod replies;
 mod stream;
 
 use std::pin::Pin;
@@ -21,7 +20,7 @@ use tandem_core::front_door::Blame;
 use tandem_core::pairing::RequestFacts;
 use tandem_wire::proto;
 use tandem_wire::proto::generate_reply::Kind;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::api::error::ApiError;
 use crate::api::request::Ask;
@@ -55,7 +54,8 @@ pub(crate) struct Generation {
     /// `None` while it moves, and once it has failed.
     stream: Option<WorkerStream>,
     moving: Option<Moving>,
-    deadline: Instant,
+    /// One timer for all waits: setting one for each message costs more than the message.
+    deadline: Pin<Box<Sleep>>,
     /// Tokens of the prompt that nobody had to compute.
     cached: u32,
     // Dropped after the stream: the worker hears of the end before the ticket's place is free.
@@ -107,7 +107,7 @@ pub(crate) async fn begin(
     Ok(Generation {
         stream: Some(stream),
         moving: None,
-        deadline,
+        deadline: Box::pin(sleep_until(deadline)),
         cached: 0,
         order: Some(order),
     })
@@ -131,9 +131,10 @@ impl Generation {
             let (Some(stream), Some(order)) = (&mut self.stream, &mut self.order) else {
                 return Err(ApiError::internal("The request had ended already."));
             };
-            let reply = match timeout_at(self.deadline, stream.next()).await {
-                Err(_) => return Err(order.late()),
-                Ok(reply) => reply,
+            let reply = tokio::select! {
+                biased;
+                reply = stream.next() => reply,
+                () = &mut self.deadline => return Err(order.late()),
             };
             let setback = match reply {
                 Ok(Kind::Started(started)) => {

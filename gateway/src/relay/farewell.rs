@@ -7,13 +7,12 @@
 use std::time::Duration;
 
 use tandem_wire::task::{Task, spawn};
-use tandem_wire::{Sender, proto};
+use tandem_wire::{Receiver, Sender, proto};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::replies::Replies;
-use super::stream::is_last;
+use super::stream::{is_last, reply};
 
 /// A worker's last message comes within this, or is not waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -22,7 +21,7 @@ const QUEUE: usize = 1024;
 /// Streams that are kept at once.
 const KEPT: usize = 4096;
 
-type Farewell = (Sender, Replies);
+type Farewell = (Sender, Receiver);
 
 /// Takes streams whose request is over.
 #[derive(Clone, Debug)]
@@ -36,7 +35,7 @@ impl Farewells {
     }
 
     /// Has the worker cancel the request.
-    pub(crate) fn cancel(&self, sender: Sender, replies: Replies) {
+    pub(crate) fn cancel(&self, sender: Sender, replies: Receiver) {
         // Where the queue is full, dropping the stream cancels too.
         let _ = self.0.try_send((sender, replies));
     }
@@ -59,13 +58,13 @@ async fn run(mut inbox: mpsc::Receiver<Farewell>) {
     while kept.join_next().await.is_some() {}
 }
 
-async fn end(mut sender: Sender, mut replies: Replies) {
+async fn end(mut sender: Sender, mut replies: Receiver) {
     if sender.send(&proto::Cancel {}).await.is_err() {
         return;
     }
     sender.finish();
-    while let Ok(reply) = replies.next().await {
-        if is_last(&reply) {
+    while let Ok(last) = reply(&mut replies).await {
+        if is_last(&last) {
             return;
         }
     }

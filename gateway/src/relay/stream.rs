@@ -1,16 +1,15 @@
 //! A request's stream to its decode worker.
 
 use tandem_wire::proto::generate_reply::Kind;
-use tandem_wire::{Channel, ChannelError, Connection, Sender, proto};
+use tandem_wire::{Channel, ChannelError, Connection, Receiver, Sender, proto};
 
 use super::farewell::Farewells;
-use super::replies::Replies;
 
 /// Open until the worker's last message. Dropping it earlier has the worker cancel the request.
 #[derive(Debug)]
 pub(crate) struct WorkerStream {
     /// `None` once the worker has said its last, or the stream broke.
-    open: Option<(Sender, Replies)>,
+    open: Option<(Sender, Receiver)>,
     farewells: Farewells,
 }
 
@@ -26,10 +25,7 @@ impl WorkerStream {
         let open = proto::Open {
             kind: Some(proto::open::Kind::Generate(generate)),
         };
-        let open = send
-            .all(&open)
-            .await?
-            .map(|sender| (sender, Replies::new(recv)));
+        let open = send.all(&open).await?.map(|sender| (sender, recv));
         Ok(Self { open, farewells })
     }
 
@@ -38,7 +34,7 @@ impl WorkerStream {
         let Some((_, replies)) = &mut self.open else {
             return Err(ChannelError::Ended);
         };
-        let reply = replies.next().await;
+        let reply = reply(replies).await;
         let last = match &reply {
             Ok(reply) => is_last(reply),
             Err(_) => true,
@@ -77,6 +73,12 @@ impl Drop for Unsent {
             sender.reset();
         }
     }
+}
+
+/// The worker's next message. Cancel-safe.
+pub(super) async fn reply(replies: &mut Receiver) -> Result<Kind, ChannelError> {
+    let reply: proto::GenerateReply = replies.expect().await?;
+    reply.kind.ok_or(ChannelError::Ended)
 }
 
 /// Whether nothing follows.

@@ -91,7 +91,7 @@ async fn follow(
     cancel: &mut watch::Receiver<bool>,
     task: &Handle,
 ) -> Input {
-    // Reading is not cancel-safe: it has a task of its own.
+    // Reads on beside whatever else is waited for.
     let reading = async {
         loop {
             let reply = match recv.expect::<proto::DispatchReply>().await {
