@@ -209,7 +209,7 @@ async fn a_stream_is_never_compressed_whatever_the_client_takes() {
     );
     assert!(!reply.contains("content-encoding"), "{reply}");
     assert!(
-        reply.contains("\n\ndata: [done]\n\n") && reply.ends_with("\r\n0\r\n\r\n"),
+        reply.contains("\ndata: [done]\n\n") && reply.ends_with("\r\n0\r\n\r\n"),
         "{reply}"
     );
 }
