@@ -36,7 +36,7 @@ use crate::caller::{Caller, Standing};
 use crate::door::{Ticket, View};
 use crate::journal::{Journal, Origin};
 
-use choice::Choice;
+use choice::{Asked, Choice};
 use output::{Output, Reading};
 use speech::Speech;
 
@@ -176,10 +176,12 @@ async fn read(
     }
     let choice = |(index, ((_, ticket), journal))| Choice {
         index,
-        ticket,
-        standing: standing.clone(),
-        ask: request.ask(index),
-        new_tokens: new_tokens[index / answers],
+        asked: Box::new(Asked {
+            ticket,
+            standing: standing.clone(),
+            ask: request.ask(index),
+            new_tokens: new_tokens[index / answers],
+        }),
         journal,
     };
     let choices = tickets

@@ -11,6 +11,7 @@ use tandem_core::WorkerId;
 
 use crate::channel::Channel;
 use crate::identity::{self, Certificate, Current, Identity, IdentityError};
+use crate::transport;
 
 /// Limits of the control plane.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +76,7 @@ impl Endpoint {
         identity: &Identity,
         options: ControlOptions,
     ) -> Result<Self, ConnectError> {
-        let transport = transport(options);
+        let transport = transport::config(options);
         let current = Arc::new(Current::new(identity)?);
         let tls = QuicServerConfig::try_from(identity.server_tls(&current)?)
             .map_err(|e| IdentityError::Tls(e.to_string()))?;
@@ -87,6 +88,7 @@ impl Endpoint {
         client.transport_config(transport);
         let fail = |source| ConnectError::Bind { address, source };
         let socket = std::net::UdpSocket::bind(address).map_err(fail)?;
+        transport::widen(&socket).map_err(fail)?;
         let runtime = quinn::default_runtime()
             .ok_or_else(|| fail(std::io::Error::other("outside of a tokio runtime")))?;
         let inner =
@@ -251,16 +253,6 @@ impl Connection {
     pub fn close(&self, reason: &str) {
         self.inner.close(0u32.into(), reason.as_bytes());
     }
-}
-
-fn transport(options: ControlOptions) -> Arc<quinn::TransportConfig> {
-    let mut transport = quinn::TransportConfig::default();
-    transport
-        .keep_alive_interval(Some(options.keep_alive))
-        .max_idle_timeout(options.idle_timeout.try_into().ok())
-        .max_concurrent_bidi_streams(options.max_streams.into())
-        .max_concurrent_uni_streams(0u32.into());
-    Arc::new(transport)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ pub mod convert;
 pub mod endpoint;
 pub mod identity;
 pub mod task;
+mod transport;
 
 /// The schema's messages.
 #[allow(

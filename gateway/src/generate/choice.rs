@@ -11,55 +11,73 @@ use crate::app::App;
 use crate::caller::Standing;
 use crate::door::Ticket;
 use crate::journal::Journal;
-use crate::relay::{self, Event};
+use crate::relay::{self, Event, Generation};
 
 /// An answer that waits for its lease.
 pub(crate) struct Choice {
     pub(crate) index: usize,
+    /// On the heap: it is gone once the answer has begun.
+    pub(crate) asked: Box<Asked>,
+    pub(crate) journal: Journal,
+}
+
+/// What it takes to begin.
+pub(crate) struct Asked {
     pub(crate) ticket: Ticket,
     pub(crate) standing: Standing,
     pub(crate) ask: Ask,
     pub(crate) new_tokens: u32,
-    pub(crate) journal: Journal,
 }
 
 impl Choice {
     /// Has it generated, into `output`. Dropping the future cancels it.
-    pub(crate) async fn run(
+    // Not an `async fn`, whose future holds each argument twice.
+    pub(crate) fn run(
         self,
         app: &App,
         deadline: Instant,
         fate: &Fate,
         output: &Output,
-    ) -> Result<(), ApiError> {
+    ) -> impl Future<Output = Result<(), ApiError>> {
         let Self {
             index,
-            ticket,
-            standing,
-            ask,
-            new_tokens,
+            asked,
             mut journal,
         } = self;
-        let asked = (ticket, standing, ask, new_tokens);
-        let ended = generate(app, index, asked, deadline, &mut journal, output).await;
-        // Before the journal is closed.
-        ended.inspect_err(|error| fate.failed(error))
+        async move {
+            let ended = generate(app, index, asked, deadline, &mut journal, output).await;
+            // Before the journal is closed.
+            ended.inspect_err(|error| fate.failed(error))
+        }
     }
+}
+
+async fn begin(
+    app: &App,
+    asked: Box<Asked>,
+    deadline: Instant,
+    journal: &mut Journal,
+) -> Result<Generation, ApiError> {
+    let Asked {
+        ticket,
+        standing,
+        ask,
+        new_tokens,
+    } = *asked;
+    let times = (deadline, app.request_timeout());
+    relay::begin(app, ticket, standing, &ask, new_tokens, times, journal).await
 }
 
 async fn generate(
     app: &App,
     index: usize,
-    (ticket, standing, ask, new_tokens): (Ticket, Standing, Ask, u32),
+    asked: Box<Asked>,
     deadline: Instant,
     journal: &mut Journal,
     output: &Output,
 ) -> Result<(), ApiError> {
-    let times = (deadline, app.request_timeout());
     // On the heap, and gone when it is over: a stream is as large as its largest wait.
-    let begun = relay::begin(app, ticket, standing, &ask, new_tokens, times, journal);
-    let mut generation = Box::pin(begun).await?;
-    drop(ask);
+    let mut generation = Box::pin(begin(app, asked, deadline, journal)).await?;
     loop {
         match generation.next(journal).await? {
             Event::Token(token) => {

@@ -67,6 +67,9 @@ pub(crate) enum Agreed {
 }
 
 /// Serves it to its end; `stopping` asks for an orderly one.
+///
+/// Its parts lie on the heap one by one: a future is as large as the largest part that it may come to,
+/// and holds what it hands on to the next one twice.
 pub(crate) async fn serve<S: Answers>(
     socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     agreed: Agreed,
@@ -80,7 +83,7 @@ pub(crate) async fn serve<S: Answers>(
         Agreed::Http1 => (false, Prefixed::new(socket)),
         Agreed::Http2 => (true, Prefixed::new(socket)),
         Agreed::Nothing => {
-            let telling = timeout(limits.patience.head, is_http2(socket));
+            let telling = Box::pin(timeout(limits.patience.head, is_http2(socket)));
             let told = tokio::select! {
                 told = telling => told,
                 _ = stopping.wait_for(|stop| *stop) => return,
@@ -100,10 +103,10 @@ pub(crate) async fn serve<S: Answers>(
     };
     if http2 {
         let _counted = metrics.http.connected(Protocol::Http2);
-        serve_http2(socket, service, limits, stopping).await;
+        Box::pin(serve_http2(socket, service, limits, stopping)).await;
     } else {
         let _counted = metrics.http.connected(Protocol::Http1);
-        serve_http1(socket, service, limits, stopping).await;
+        Box::pin(serve_http1(socket, service, limits, stopping)).await;
     }
 }
 

@@ -214,17 +214,23 @@ async fn next(quic: Option<&quinn::Endpoint>) -> Option<quinn::Incoming> {
 async fn tcp(socket: TcpStream, _place: Place, shared: Arc<Shared>, service: impl Answers) {
     // Fails only where the client has gone already.
     let _ = socket.set_nodelay(true);
-    let (limits, stopping) = (shared.limits(), shared.stopping.clone());
     let Some(tls) = &shared.tls else {
+        let (limits, stopping) = (shared.limits(), shared.stopping.clone());
         let agreed = Agreed::Nothing;
         return connection::serve(socket, agreed, service, limits, &shared.metrics, stopping).await;
     };
-    let accepting = TlsAcceptor::from(tls.loaded().tcp).accept(socket);
+    // On the heap, so that a connection without TLS has no room for it.
+    Box::pin(over_tls(socket, tls, &shared, service)).await;
+}
+
+async fn over_tls(socket: TcpStream, tls: &Tls, shared: &Shared, service: impl Answers) {
+    let accepting = Box::pin(TlsAcceptor::from(tls.loaded().tcp).accept(socket));
     let Some(mut socket) = shared.handshake(accepting).await else {
         return;
     };
     let agreed = agreed(&socket);
     socket.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
+    let (limits, stopping) = (shared.limits(), shared.stopping.clone());
     connection::serve(socket, agreed, service, limits, &shared.metrics, stopping).await;
 }
 
