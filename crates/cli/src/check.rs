@@ -141,6 +141,14 @@ impl Table {
         }
     }
 
+    /// A comment of its own.
+    fn note(mut self, text: Option<&str>) -> Self {
+        if let Some(text) = text {
+            let _ = writeln!(self.0, "# {text}");
+        }
+        self
+    }
+
     fn done(self) -> String {
         self.0
     }
@@ -150,6 +158,9 @@ fn quoted(text: impl Display) -> toml::Value {
     toml::Value::String(text.to_string())
 }
 
+/// What a gateway that is told of no worker does.
+const NO_WORKERS: &str =
+    "no worker: every request gets 503 until the file names some, for which no restart is needed";
 /// What a dialect that is not configured is.
 const SHOWN: &str = "what the model's chat template shows";
 
@@ -164,6 +175,7 @@ fn gateway_table(gateway: &GatewayConfig) -> String {
         .text("listen", gateway.listen)
         .text("tokenizer", gateway.tokenizer.display())
         .raw("workers", workers)
+        .note(gateway.workers.is_empty().then_some(NO_WORKERS))
         .text("max_body_bytes", format_bytes(gateway.max_body_bytes))
         .raw("queue_limit", gateway.queue_limit)
         .millis("request_timeout_ms", gateway.request_timeout)

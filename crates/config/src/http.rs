@@ -78,11 +78,7 @@ pub(crate) fn read(section: &mut Section<'_, '_>, has_tls: bool) -> HttpConfig {
     let max_uri_bytes = section.bytes("max_uri_bytes", 64..=60 << 10);
     let max_streams = section.number("max_streams", 1..=10_000);
     let per_address = section.number("max_connections_per_address", 1..=1_000_000);
-    let origins = section.read(
-        "cors_origins",
-        "\"*\" or a list of origins such as [\"https://chat.example.com\"]",
-        origins,
-    );
+    let origins = origins(section);
     let size = |bytes: Option<u64>, default| {
         bytes.map_or(default, |bytes| {
             usize::try_from(bytes).unwrap_or(usize::MAX)
@@ -102,24 +98,22 @@ pub(crate) fn read(section: &mut Section<'_, '_>, has_tls: bool) -> HttpConfig {
     }
 }
 
-fn origins(value: &DeValue<'_>) -> Option<CorsOrigins> {
-    if text(value) == Some("*") {
-        return Some(CorsOrigins::Any);
+fn origins(section: &mut Section<'_, '_>) -> Option<CorsOrigins> {
+    let key = "cors_origins";
+    let want = "\"*\" or a list of origins such as [\"https://chat.example.com\"]";
+    if section.is_list(key) {
+        let origin = |value: &DeValue<'_>| {
+            let text = text(value).filter(|text| is_origin(text));
+            text.map(str::to_owned)
+        };
+        let list = section.list(key, want, origin)?;
+        return Some(match list.is_empty() {
+            true => CorsOrigins::None,
+            false => CorsOrigins::These(list),
+        });
     }
-    let list: Vec<String> = value
-        .as_array()?
-        .iter()
-        .map(|entry| {
-            text(entry.get_ref())
-                .filter(|text| is_origin(text))
-                .map(str::to_owned)
-        })
-        .collect::<Option<_>>()?;
-    Some(if list.is_empty() {
-        CorsOrigins::None
-    } else {
-        CorsOrigins::These(list)
-    })
+    let any = |value: &DeValue<'_>| (text(value) == Some("*")).then_some(CorsOrigins::Any);
+    section.read(key, want, any)
 }
 
 /// A scheme and a host, perhaps a port, in lower case, and nothing behind: what browsers send, so that

@@ -40,10 +40,11 @@ fn who_may_use_a_gateway_is_said_once_and_whole() {
         ["etc/t.toml:5: [auth] mode: \"open\" beside keys or jwks: want one of them"]
     );
     assert_eq!(
-        auth("jwks = \"j\"\njwt_issuer = \"i\"\njwt_algorithms = [\"HS256\"]\n"),
+        auth("jwks = \"j\"\njwt_issuer = \"i\"\njwt_algorithms = [\"RS256\", \"HS256\"]\n"),
         [
             "etc/t.toml:5: [auth] jwks: needs jwt_audience beside it",
-            "etc/t.toml:7: [auth] jwt_algorithms: want a list of \"RS256\", \"ES256\" and \"EdDSA\", found a list",
+            "etc/t.toml:7: [auth] jwt_algorithms: want a list of at least one of \"RS256\", \"ES256\", \"EdDSA\", \
+             found the text \"HS256\" in it; did you mean \"RS256\"?",
         ]
     );
     assert_eq!(

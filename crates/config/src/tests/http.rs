@@ -34,8 +34,10 @@ fn http_and_tls_are_read_and_their_mistakes_located() {
     for bad in ["a.example", "https://a.example/", "https://A.example", "*"] {
         assert_complaint(
             &format!("{GATEWAY}[http]\ncors_origins = [\"{bad}\"]\n"),
-            "5: [http] cors_origins: want \"*\" or a list of origins such as \
-             [\"https://chat.example.com\"], found a list",
+            &format!(
+                "5: [http] cors_origins: want \"*\" or a list of origins such as \
+                 [\"https://chat.example.com\"], found the text \"{bad}\" in it"
+            ),
         );
     }
 }
