@@ -29,6 +29,8 @@ mod spoken;
 mod stop;
 mod strftime;
 mod template;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use answer::{AnswerText, Pushed};
 pub use error::{TemplateError, TextError};
