@@ -63,7 +63,7 @@ async fn a_request_is_seen_in_flight_and_explained_after() {
     assert_eq!(request["request_id"], "job-1");
     assert_eq!(
         (&request["stage"], &request["tokens"]),
-        (&json!("decoding"), &json!(1))
+        (&json!("decode"), &json!(1))
     );
     assert_eq!(
         (&request["decode"], &request["tenant"]),
@@ -145,6 +145,7 @@ async fn every_choice_is_explained_with_all_candidates_and_who_was_none() {
         (&stage["rule"], &stage["candidates"]),
         (&json!("least_loaded"), &json!(1))
     );
+    assert_eq!(stage["score"], "the higher the better");
     let shown = &stage["shown"][0];
     assert_eq!(
         (&shown["worker"], &shown["pages"]),
@@ -450,7 +451,17 @@ async fn ended_requests_are_told_with_their_stages_the_latest_first() {
     );
     let stages = answered["stages"].as_object().unwrap();
     assert!(
-        stages.contains_key("read") && stages.contains_key("decode"),
+        [
+            "read",
+            "queue",
+            "lease",
+            "prefill",
+            "first_token",
+            "decode",
+            "end"
+        ]
+        .iter()
+        .all(|stage| stages.contains_key(*stage)),
         "{stages:?}"
     );
     let sum: f64 = stages.values().map(|ms| ms.as_f64().unwrap()).sum();
