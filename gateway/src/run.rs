@@ -229,7 +229,8 @@ async fn clients(
     shutdown: impl Future<Output = ()>,
 ) {
     let draining = drain(Arc::clone(app), shutdown);
-    let answers = http::answers(Arc::clone(app), &config.http, opened.http3_port());
+    let loopback = opened.address.ip().is_loopback();
+    let answers = http::answers(Arc::clone(app), &config.http, opened.http3_port(), loopback);
     let stages = Stages {
         stopping: || {
             app.stopping.store(true, Ordering::Relaxed);

@@ -284,6 +284,7 @@ fn http_table(http: &HttpConfig) -> String {
             "as many as in total",
         )
         .raw("cors_origins", origins)
+        .raw("hosts", toml::Value::from(http.hosts.clone()))
         .raw("http3", http.http3)
         .done()
 }
@@ -457,7 +458,7 @@ mod tests {
     fn a_summary_is_a_file_that_comes_to_the_same() {
         let text = "[gateway]\ntokenizer = \"t\"\nworkers = [\"127.0.0.1:1\"]\n\
                     default_max_tokens = 5\ntool_dialect = \"hermes\"\ndrain_pause_ms = 9\n\
-                    [http]\nhttp3 = true\ncors_origins = [\"https://a\"]\n\
+                    [http]\nhttp3 = true\ncors_origins = [\"https://a\"]\nhosts = [\"a\"]\n\
                     max_uri_bytes = 100\n[tls]\ncertificate = \"c\"\nkey = \"k\"\n\
                     [auth]\nkeys = \"k.toml\"\njwks = \"j.json\"\njwt_issuer = \"i\"\n\
                     jwt_audience = \"a\"\njwt_claims = { class = \"c\", concurrency = \"n\" }\n[admin]\nlisten = \"127.0.0.1:1\"\n[policy]\nseed = 3\n[policy.decode]\n\

@@ -63,7 +63,11 @@ pub(crate) fn config(pki: &TempDir, workers: Vec<SocketAddr>) -> GatewayConfig {
         drain_pause: Duration::ZERO,
         auth: AuthConfig::Unsaid,
         admin: None,
-        http: HttpConfig::default(),
+        http: HttpConfig {
+            // What tests that write bytes call it.
+            hosts: vec!["g".into(), "gateway".into()],
+            ..HttpConfig::default()
+        },
         tls: None,
         policy: PolicySettings::default(),
         admission: AdmissionSettings::one_class(1_000_000),
