@@ -37,7 +37,7 @@ pub(crate) use routes::ready;
 pub(crate) use server::{Stages, serve};
 pub(crate) use target::percent_decoded;
 pub use tls::TlsError;
-pub(crate) use tls::{NextCertificate, Tls};
+pub(crate) use tls::{NextCertificate, Tls, Whom};
 
 #[cfg(test)]
 mod fuzz;

@@ -67,11 +67,14 @@ impl Display for Summary<'_> {
             f.write_str(&gateway_table(gateway))?;
             f.write_str(&http_table(&gateway.http))?;
             if let Some(tls) = &gateway.tls {
-                f.write_str(&tls_table(tls))?;
+                f.write_str(&tls_table("tls", tls))?;
             }
             f.write_str(&auth_table(&gateway.auth))?;
             if let Some(admin) = &gateway.admin {
                 f.write_str(&admin_table(admin))?;
+                if let Some(tls) = &admin.tls {
+                    f.write_str(&tls_table("admin.tls", tls))?;
+                }
             }
         }
         if let Some(worker) = worker {
@@ -289,9 +292,9 @@ fn http_table(http: &HttpConfig) -> String {
         .done()
 }
 
-fn tls_table(tls: &TlsConfig) -> String {
+fn tls_table(name: &str, tls: &TlsConfig) -> String {
     let client_ca = tls.client_ca.as_ref().map(|path| quoted(path.display()));
-    Table::new("tls")
+    Table::new(name)
         .text("certificate", tls.certificate.display())
         .text("key", tls.key.display())
         .unless_absent("client_ca", client_ca, "clients need no certificate")
@@ -461,7 +464,8 @@ mod tests {
                     [http]\nhttp3 = true\ncors_origins = [\"https://a\"]\nhosts = [\"a\"]\n\
                     max_uri_bytes = 100\n[tls]\ncertificate = \"c\"\nkey = \"k\"\n\
                     [auth]\nkeys = \"k.toml\"\njwks = \"j.json\"\njwt_issuer = \"i\"\n\
-                    jwt_audience = \"a\"\njwt_claims = { class = \"c\", concurrency = \"n\" }\n[admin]\nlisten = \"127.0.0.1:1\"\n[policy]\nseed = 3\n[policy.decode]\n\
+                    jwt_audience = \"a\"\njwt_claims = { class = \"c\", concurrency = \"n\" }\n[admin]\nlisten = \"127.0.0.1:1\"\n\
+                    tls = { certificate = \"d\", key = \"l\" }\n[policy]\nseed = 3\n[policy.decode]\n\
                     choose = \"random\"\n[admission]\nretries = 1\ndefault_class = \"a\"\n\
                     [admission.class.a]\nttft_ms = 9\n[admission.class.b]\npriority = 2\n\
                     [admission.tenant.t]\nweight = 2\n[admission.any_tenant]\nconcurrency = 3\n[control]\nkeep_alive_ms = 100\n\

@@ -333,6 +333,21 @@ fn a_running_gateway_is_watched_changed_and_ended() {
     stdout(&admin(&["stop"]));
     assert!(gateway.process.wait().unwrap().success());
     let log = gateway.log();
+    let mut rest = log.as_str();
+    for step in [
+        "asked to stop by an operator",
+        "stopping: not ready any more",
+        "no new connections; open requests go on",
+        "clients' connections are closed",
+        "the operators' listener is closed",
+        "workers were told of what was cancelled",
+        "the control plane is closed; the gateway has ended",
+    ] {
+        let (_, after) = rest
+            .split_once(step)
+            .unwrap_or_else(|| panic!("no {step:?} in {rest}"));
+        rest = after;
+    }
     for secret in [&key, &admin_key] {
         assert!(!log.contains(&secret[secret.len() - 40..]), "{log}");
     }
@@ -390,27 +405,6 @@ fn a_gateway_with_tls_is_asked_over_https_by_who_trusts_it() {
 }
 
 #[test]
-fn a_watched_status_goes_on_until_nobody_reads_it() {
-    let gateway = Gateway::start("[admin]\nlisten = \"127.0.0.1:0\"\n");
-    let mut watch = tandem()
-        .args(["status", "--watch", "--url", &gateway.admin])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut out = BufReader::new(watch.stdout.take().unwrap());
-    let mut looks = String::new();
-    while looks.matches("requests in flight").count() < 2 {
-        assert!(out.read_line(&mut looks).unwrap() > 0, "{looks}");
-    }
-    assert!(
-        !looks.contains('\u{1b}'),
-        "no terminal, no colours: {looks:?}"
-    );
-    drop(out);
-    assert!(watch.wait().unwrap().success());
-}
-
-#[test]
 fn a_certificate_without_an_authority_is_trusted_where_it_is_named() {
     let tls =
         "[admin]\nlisten = \"127.0.0.1:0\"\n[tls]\ncertificate = \"own.pem\"\nkey = \"own.key\"\n";
@@ -438,6 +432,27 @@ fn a_certificate_without_an_authority_is_trusted_where_it_is_named() {
     assert_refused(&status("localhost", &[]), 1, how);
     let elsewhere = status("127.0.0.1", &["--ca", "own.pem"]);
     assert_refused(&elsewhere, 1, "its certificate is not for 127.0.0.1");
+}
+
+#[test]
+fn a_watched_status_goes_on_until_nobody_reads_it() {
+    let gateway = Gateway::start("[admin]\nlisten = \"127.0.0.1:0\"\n");
+    let mut watch = tandem()
+        .args(["status", "--watch", "--url", &gateway.admin])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::new(watch.stdout.take().unwrap());
+    let mut looks = String::new();
+    while looks.matches("requests in flight").count() < 2 {
+        assert!(out.read_line(&mut looks).unwrap() > 0, "{looks}");
+    }
+    assert!(
+        !looks.contains('\u{1b}'),
+        "no terminal, no colours: {looks:?}"
+    );
+    drop(out);
+    assert!(watch.wait().unwrap().success());
 }
 
 #[test]

@@ -50,6 +50,7 @@ mod tests {
         AdminConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
             key_hashes: keys.iter().map(|key| ApiKey::hash_of(key)).collect(),
+            tls: None,
         }
     }
 

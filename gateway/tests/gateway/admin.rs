@@ -19,6 +19,7 @@ fn with_admin(config: &mut GatewayConfig) {
     config.admin = Some(AdminConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
         key_hashes: Vec::new(),
+        tls: None,
     });
 }
 
@@ -336,6 +337,9 @@ async fn operators_show_a_key_of_their_own() {
             (401, "invalid_api_key".into()),
             "{path}"
         );
+    }
+    for probe in ["/health", "/ready"] {
+        assert_eq!(get(gateway.admin(), probe).await.status, 200, "{probe}");
     }
     let asked = request(Method::GET, "/admin/workers", "");
     let asked = with_key(asked, "authorization", &format!("Bearer {}", key.reveal()));

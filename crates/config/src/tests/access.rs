@@ -75,6 +75,13 @@ fn operators_get_a_listener_and_outside_of_the_machine_a_key() {
     let text = format!("listen = \"[::]:1\"\nkey_hash = [{hash}, {hash}]\n");
     let config = admin(&text).unwrap().gateway.unwrap().admin.unwrap();
     assert_eq!(config.key_hashes.len(), 2);
+    let tls = admin("tls = { certificate = \"c.pem\", key = \"k.pem\" }\n").unwrap();
+    let tls = tls.gateway.unwrap().admin.unwrap().tls.unwrap();
+    assert_eq!(tls.certificate, PathBuf::from("etc/c.pem"));
+    assert_complaint(
+        &format!("{GATEWAY}[admin]\ntls = {{ certificate = \"c.pem\" }}\n"),
+        "5: [admin.tls] needs `key`: a path, relative to this file's folder or absolute",
+    );
     assert!(admin("key_hash = \"geheim\"\n").is_err());
     assert!(admin("key_hash = []\n").is_err());
 }
