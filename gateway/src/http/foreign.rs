@@ -97,10 +97,10 @@ impl Homes {
             return None;
         }
         let host = text(headers, HOST);
-        let mut names = host
-            .into_iter()
-            .chain(uri.authority().map(Authority::as_str));
-        let stranger = names.find(|name| self.named && !self.is_home(name));
+        // From HTTP/2 on the target has it.
+        let names = [host, uri.authority().map(Authority::as_str)];
+        let mut said = names.into_iter().flatten();
+        let stranger = said.find(|name| self.named && !self.is_home(name));
         if let Some(stranger) = stranger {
             let message = format!(
                 "This gateway asks for no key, and so answers requests for its own address and localhost \
@@ -110,9 +110,8 @@ impl Homes {
             return Some(ApiError::forbidden("foreign_host", message));
         }
         let origin = text(headers, ORIGIN)?;
-        let own = origin
-            .split_once("://")
-            .is_some_and(|(_, site)| Some(site) == host);
+        let site = origin.split_once("://").map(|(_, site)| site);
+        let own = site.is_some() && names.contains(&site);
         if own || knows(&self.origins, origin.as_bytes()) {
             return None;
         }
@@ -203,6 +202,8 @@ mod tests {
         }
         // From HTTP/2 on the target says it; beside it, both count.
         assert_eq!(code(&own, "http://localhost:1/v1/models", &[]), None);
+        let page = [(ORIGIN, "http://localhost:1")];
+        assert_eq!(code(&own, "http://localhost:1/v1/models", &page), None);
         let both = [(HOST, "localhost")];
         let foreign = code(&own, "http://evil.example/v1/models", &both);
         assert_eq!(foreign.as_deref(), Some("foreign_host"));
