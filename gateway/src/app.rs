@@ -11,6 +11,7 @@ use tokio::sync::{Notify, watch};
 use crate::api::error::{ApiError, RETRY_AFTER};
 use crate::auth::Gate;
 use crate::door::{Door, View};
+use crate::http::Tls;
 use crate::live::Live;
 use crate::metrics::{self, Metrics};
 use crate::reading::Reading;
@@ -30,6 +31,8 @@ pub(crate) struct App {
     pub(crate) log_prefix_hashes: bool,
     /// Of the control plane; it knows until when certificates hold.
     pub(crate) endpoint: Endpoint,
+    /// The certificate that operators see, where they do.
+    pub(crate) admin_tls: Option<Tls>,
     /// Who may come in.
     pub(crate) gate: Arc<Gate>,
     /// Those in flight.

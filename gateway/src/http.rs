@@ -7,6 +7,7 @@ mod catch;
 mod connection;
 mod cors;
 mod envelope;
+mod foreign;
 mod http1;
 mod http3;
 mod inflate;
@@ -29,13 +30,14 @@ mod tls;
 mod trace_context;
 mod unread;
 
+pub(crate) use foreign::is_local;
 pub(crate) use layers::answers;
 pub(crate) use open::{FollowsLimits, OpenError, Opened, open};
 pub(crate) use routes::ready;
 pub(crate) use server::{Stages, serve};
 pub(crate) use target::percent_decoded;
 pub use tls::TlsError;
-pub(crate) use tls::{NextCertificate, Tls};
+pub(crate) use tls::{NextCertificate, Tls, Whom};
 
 #[cfg(test)]
 mod fuzz;

@@ -19,7 +19,7 @@ use crate::api::request::Endpoint;
 use crate::caller::Caller;
 use crate::generate::Fate;
 use crate::metrics::{At, Counted, End, Metrics, OfModel};
-use crate::requests::{self, Tracked, Way};
+use crate::requests::{Tracked, Way};
 
 use whole::Whole;
 
@@ -163,7 +163,7 @@ impl Journal {
         self.class = class;
         self.times.submitted(now());
         self.counted.reach(At::Queue);
-        self.tracked.stage(requests::Stage::Queued);
+        self.tracked.stage(Stage::Queue);
     }
 
     /// This pair was asked last.
@@ -194,7 +194,7 @@ impl Journal {
     /// Its pages have arrived.
     pub(crate) fn started(&mut self, _: &proto::Started) {
         self.times.started(now());
-        self.tracked.stage(requests::Stage::Decoding);
+        self.tracked.started();
     }
 
     /// A token has come.
@@ -264,6 +264,7 @@ impl Journal {
 impl Drop for Journal {
     fn drop(&mut self) {
         self.times.ended(now());
+        self.tracked.took(&self.times);
         if self.finish_reason.is_none() {
             self.tracked.ended(self.error().unwrap_or("cancelled"));
         }

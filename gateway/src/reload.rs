@@ -3,7 +3,7 @@
 //! Owns the file that the gateway was started from, and the order of a reload: read and check all of
 //! it, have every part of the gateway make ready what it needs (new keys are read, a policy is built),
 //! and only where nothing failed put all of it in force. A reload that fails changes nothing. The clients'
-//! certificate is looked at with the rest.
+//! and the operators' certificates are looked at with the rest.
 //!
 //! A signal, the admin listener, or a change of one of the files asks for it. A file's change is taken
 //! once all files have been left alone for one [`LOOK_EVERY`], so that no half-written one is read.
@@ -154,7 +154,7 @@ pub(crate) fn follow(
     origin: Origin,
     config: &GatewayConfig,
     parts: Vec<Box<dyn Part>>,
-    tls: Option<Tls>,
+    tls: Vec<Tls>,
 ) -> (Reloads, Task<()>) {
     let (asks, asked) = mpsc::channel(WAITING);
     let files = Files::of(&origin.file, config);
@@ -191,8 +191,8 @@ struct Follower {
     live_text: String,
     live: Arc<GatewayConfig>,
     parts: Arc<[Box<dyn Part>]>,
-    /// The clients' certificate, which its own watch looks at too, and less often.
-    tls: Option<Tls>,
+    /// Certificates that others see, which watches of their own look at too, and less often.
+    tls: Vec<Tls>,
     files: Files,
     publish: watch::Sender<Arc<Report>>,
 }
@@ -204,7 +204,7 @@ struct Prepared {
     text: String,
     files: Files,
     commits: Vec<Commit>,
-    certificate: Option<NextCertificate>,
+    certificates: Vec<(Tls, NextCertificate)>,
 }
 
 impl Follower {
@@ -239,8 +239,7 @@ impl Follower {
             Arc::clone(&self.parts),
             self.tls.clone(),
         );
-        let preparing =
-            tokio::task::spawn_blocking(move || prepare(&file, &live, &parts, tls.as_ref()));
+        let preparing = tokio::task::spawn_blocking(move || prepare(&file, &live, &parts, &tls));
         let prepared = match preparing.await {
             Ok(prepared) => prepared,
             Err(_) => Err(vec!["the configuration could not be read".to_owned()]),
@@ -252,7 +251,7 @@ impl Follower {
             }
             Ok(prepared)
                 if prepared.files.digests() == self.files.digests()
-                    && prepared.certificate.is_none() =>
+                    && prepared.certificates.is_empty() =>
             {
                 self.files = prepared.files;
                 Outcome::Unchanged
@@ -279,16 +278,16 @@ impl Follower {
         for commit in prepared.commits {
             commit.await;
         }
-        let certificate = prepared.certificate.zip(self.tls.as_ref());
-        let certificate = certificate.map(|(next, tls)| {
+        let certificates = prepared.certificates.into_iter().map(|(tls, next)| {
             tls.take(next);
             tls.config().certificate.display().to_string()
         });
+        let certificates: Vec<String> = certificates.collect();
         (self.origin.set_log)(prepared.config.log);
         let mut changed = changed_keys(&self.live_text, &prepared.text).unwrap_or_default();
         let aside = self.files.changed_beside(&prepared.files);
         changed.extend(aside.iter().map(|path| path.display().to_string()));
-        changed.extend(certificate);
+        changed.extend(certificates);
         let since_start = changed_keys(&self.started_with, &prepared.text).unwrap_or_default();
         let restart = since_start
             .into_iter()
@@ -306,7 +305,7 @@ fn prepare(
     file: &Path,
     live: &GatewayConfig,
     parts: &[Box<dyn Part>],
-    tls: Option<&Tls>,
+    tls: &[Tls],
 ) -> Result<Prepared, Vec<String>> {
     let lines = |text: String| text.lines().map(str::to_owned).collect::<Vec<_>>();
     let (config, text) = read(file).map_err(|error| lines(error.to_string()))?;
@@ -323,11 +322,13 @@ fn prepare(
             Err(problem) => problems.extend(lines(problem)),
         }
     }
-    let certificate = tls.map_or(Ok(None), Tls::look);
-    let certificate = certificate.unwrap_or_else(|error| {
-        problems.push(format!("[tls] {error}"));
-        None
-    });
+    let mut certificates = Vec::new();
+    for tls in tls {
+        match tls.look() {
+            Ok(next) => certificates.extend(next.map(|next| (tls.clone(), next))),
+            Err(error) => problems.push(format!("[{}] {error}", tls.whom().table())),
+        }
+    }
     if !problems.is_empty() {
         return Err(problems);
     }
@@ -337,7 +338,7 @@ fn prepare(
         text,
         files,
         commits,
-        certificate,
+        certificates,
     })
 }
 

@@ -19,6 +19,7 @@ use dashmap::mapref::multiple::RefMulti;
 use serde_json::{Value, json};
 use tandem_core::pairing::Pair;
 use tandem_core::{RequestId, WorkerId};
+use tandem_telemetry::{RequestTimes, Stage};
 use tokio::time::Instant;
 
 use crate::caller::Caller;
@@ -28,55 +29,6 @@ use decision::{Decision, Step, explained};
 const REMEMBERED: usize = 1024;
 /// Steps of one request that are kept; those in the middle of a long search are left out.
 const STEPS: usize = 16;
-
-/// How far a request is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
-    /// Its body comes, is parsed and tokenised.
-    Reading,
-    /// It waits for a pair with room.
-    Queued,
-    /// A pair is asked.
-    Asking,
-    /// The lease is granted; its prompt is computed and transferred.
-    Prefilling,
-    /// Its prompt has arrived.
-    Decoding,
-}
-
-/// How many there are.
-const STAGES: usize = 5;
-
-impl Stage {
-    /// Time spent in it, as the status page names it.
-    const fn spent_as(self) -> &'static str {
-        match self {
-            Self::Reading => "read",
-            Self::Queued => "queue",
-            Self::Asking => "lease",
-            Self::Prefilling => "prefill",
-            Self::Decoding => "decode",
-        }
-    }
-
-    const ALL: [Self; STAGES] = [
-        Self::Reading,
-        Self::Queued,
-        Self::Asking,
-        Self::Prefilling,
-        Self::Decoding,
-    ];
-
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Reading => "reading",
-            Self::Queued => "queued",
-            Self::Asking => "asking",
-            Self::Prefilling => "prefilling",
-            Self::Decoding => "decoding",
-        }
-    }
-}
 
 /// All of them.
 #[derive(Debug, Default)]
@@ -98,11 +50,12 @@ struct Entry {
 
 #[derive(Clone, Debug)]
 struct Progress {
+    /// Where it is now. The prefill worker tells at the end only how long it let the prompt wait, computed
+    /// and pushed it, so until then all of that is [`Stage::Prefill`].
     stage: Stage,
     since: Instant,
-    /// Time in each stage before this one; a request that is tried again is in some of them twice.
-    spent: [Duration; STAGES],
-    first_token: Option<Instant>,
+    /// Known once it has ended.
+    took: Option<Took>,
     prompt_tokens: u64,
     pair: Option<Pair>,
     /// Pages of its lease.
@@ -110,11 +63,27 @@ struct Progress {
     steps: Vec<(u64, Step)>,
 }
 
+/// How long an ended request took, as its line in the log says.
+#[derive(Clone, Debug)]
+struct Took {
+    stages: Vec<(Stage, Duration)>,
+    ttft: Option<Duration>,
+    total: Duration,
+}
+
 impl Progress {
     fn enter(&mut self, stage: Stage, now: Instant) {
-        self.spent[self.stage as usize] += now - self.since;
         self.stage = stage;
         self.since = now;
+    }
+
+    /// The workers that do something for it now. A prefill worker's part is over once the pages are there.
+    fn workers(&self) -> impl Iterator<Item = &WorkerId> {
+        let prefills = self.stage < Stage::FirstToken;
+        let pair = self.pair.as_ref();
+        let decode = pair.map(|pair| &pair.decode);
+        let prefill = pair.and_then(|pair| pair.prefill.as_ref());
+        decode.into_iter().chain(prefill.filter(|_| prefills))
     }
 }
 
@@ -135,10 +104,9 @@ impl Requests {
             arrived: now,
             tokens: AtomicU64::new(0),
             progress: Mutex::new(Progress {
-                stage: Stage::Reading,
+                stage: Stage::Read,
                 since: now,
-                spent: [Duration::ZERO; STAGES],
-                first_token: None,
+                took: None,
                 prompt_tokens: 0,
                 pair: None,
                 pages: None,
@@ -153,15 +121,12 @@ impl Requests {
         }
     }
 
-    /// How many were sent to each worker, for their prompts or their answers, and have not ended.
+    /// How many each worker has, prompts that it computes or pushes and answers.
     pub(crate) fn by_worker(&self) -> HashMap<WorkerId, usize> {
         let mut counts = HashMap::new();
         for entry in &self.open {
-            let Some(pair) = entry.progress().pair else {
-                continue;
-            };
-            for worker in [Some(pair.decode), pair.prefill].into_iter().flatten() {
-                *counts.entry(worker).or_default() += 1;
+            for worker in entry.progress().workers() {
+                *counts.entry(worker.clone()).or_default() += 1;
             }
         }
         counts
@@ -169,10 +134,8 @@ impl Requests {
 
     /// The same for one worker.
     pub(crate) fn on(&self, worker: &WorkerId) -> usize {
-        let is_there =
-            |pair: &Pair| pair.decode == *worker || pair.prefill.as_ref() == Some(worker);
         let open = self.open.iter();
-        open.filter(|entry| entry.progress().pair.as_ref().is_some_and(is_there))
+        open.filter(|entry| entry.progress().workers().any(|own| own == worker))
             .count()
     }
 
@@ -319,29 +282,50 @@ impl Way {
 
     /// The door chose these for it.
     pub(crate) fn asked(&self, pair: &Pair) {
-        self.stage(Stage::Asking);
+        self.stage(Stage::Lease);
         self.change(|progress, _| progress.pair = Some(pair.clone()));
         self.step(Step::Asked(pair.clone()));
     }
 
     /// They did not take it on.
     pub(crate) fn not_taken(&self, why: &str) {
-        self.stage(Stage::Queued);
+        self.stage(Stage::Queue);
         self.change(|progress, _| progress.pair = None);
         self.step(Step::NotTaken(why.to_owned()));
     }
 
     /// They granted a lease of so many pages.
     pub(crate) fn reserved(&self, pages: u32) {
-        self.stage(Stage::Prefilling);
+        self.stage(Stage::Prefill);
         self.change(|progress, _| progress.pages = Some(pages));
         self.step(Step::Reserved);
+    }
+
+    /// Its pages are there. An answer that goes on elsewhere has had its first token.
+    pub(crate) fn started(&self) {
+        let goes_on = self.0.tokens.load(Ordering::Relaxed) > 0;
+        self.stage(if goes_on {
+            Stage::Decode
+        } else {
+            Stage::FirstToken
+        });
+    }
+
+    /// It has ended, and took so long.
+    pub(crate) fn took(&self, times: &RequestTimes) {
+        let stage = |stage: Stage| Some((stage, times.stage(stage)?));
+        let took = Took {
+            stages: Stage::ALL.into_iter().filter_map(stage).collect(),
+            ttft: times.ttft(),
+            total: times.end_to_end().unwrap_or_default(),
+        };
+        self.change(|progress, _| progress.took = Some(took));
     }
 
     /// One more token.
     pub(crate) fn token(&self) {
         if self.0.tokens.fetch_add(1, Ordering::Relaxed) == 0 {
-            self.change(|progress, now| progress.first_token = Some(now));
+            self.stage(Stage::Decode);
         }
     }
 
@@ -376,9 +360,7 @@ impl Drop for Tracked {
     fn drop(&mut self) {
         self.requests.open.remove(&self.request);
         let entry = &self.way.0;
-        let mut progress = entry.progress();
-        progress.enter(progress.stage, Instant::now());
-        let since = |moment: Instant| moment - entry.arrived;
+        let progress = entry.progress();
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -388,8 +370,6 @@ impl Drop for Tracked {
             endpoint: entry.endpoint,
             tenant: Arc::clone(&entry.caller.tenant),
             ended_at_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
-            total: since(progress.since),
-            ttft: progress.first_token.map(since),
             tokens: entry.tokens.load(Ordering::Relaxed),
             progress,
         };

@@ -6,7 +6,7 @@
 //!
 //! Order of the end: say on `/ready` that it is not, and serve on for `drain_pause`; take no new
 //! connections; let open requests finish for `drain_timeout`; end what is left with an error that says
-//! so; tell the workers; close the operators' listener; send what telemetry is left; close the control
+//! so; close the operators' listener; tell the workers; send what telemetry is left; close the control
 //! plane.
 
 use std::future::Future;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tandem_config::{AdmissionSettings, AuthConfig, GatewayConfig};
+use tandem_config::{AdminConfig, AdmissionSettings, AuthConfig, GatewayConfig};
 use tandem_core::Incarnation;
 use tandem_dialect::UnknownDialect;
 use tandem_policies::Pairing;
@@ -34,7 +34,7 @@ use crate::admin;
 use crate::app::{App, unix_seconds};
 use crate::auth::{AuthError, Gate, Rules};
 use crate::door::Door;
-use crate::http::{self, OpenError, Stages, TlsError};
+use crate::http::{self, OpenError, Stages, Tls, TlsError, Whom};
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::parts::{self, Followers};
@@ -68,6 +68,9 @@ pub enum StartError {
     /// The certificate for clients cannot be used.
     #[error("[tls] {0}")]
     Tls(#[from] TlsError),
+    /// The certificate for operators cannot be used.
+    #[error("[admin.tls] {0}")]
+    AdminTls(TlsError),
     /// The model's tokenizer or chat template cannot be loaded.
     #[error(transparent)]
     Model(#[from] TextError),
@@ -153,12 +156,10 @@ impl Gateway {
         let (reading, rules) = load(&config).await?;
         let local = workers::local_address(&config.workers);
         let (endpoint, renewals) = control(&config, local)?;
-        let admin = match &config.admin {
-            Some(admin) => Some(listen(admin.listen).await?),
-            None => None,
-        };
         let admission = admission(&config);
         let (telemetry, metrics) = telling(&config, &admission)?;
+        let admin = Operators::open(config.admin.as_ref(), &metrics).await?;
+        let admin_tls = admin.as_ref().and_then(|admin| admin.tls.clone());
         let opened = http::open(&config, &metrics)?;
         let address = opened.address;
         let policy = Pairing::new(&config.policy, rand::random());
@@ -180,7 +181,7 @@ impl Gateway {
                 metrics: Arc::clone(&metrics),
                 limits: opened.limits.clone(),
             };
-            let tls = opened.front.tls.clone();
+            let tls = opened.front.tls.iter().chain(&admin_tls).cloned().collect();
             reload::follow(origin, &config, followers.parts(), tls)
         };
         let (reloads, reload_task) = origin.map(follow).unzip();
@@ -194,6 +195,7 @@ impl Gateway {
             reading,
             log_prefix_hashes: config.telemetry.log_prefix_hashes,
             endpoint: endpoint.clone(),
+            admin_tls,
             gate,
             requests,
             live,
@@ -206,18 +208,66 @@ impl Gateway {
         warn_if_open(&config, address);
         started(Started {
             address,
-            admin: admin.as_ref().map(|(_, address)| *address),
+            admin: admin.as_ref().map(|admin| admin.address),
         });
-        let admin_task = admin.map(|(listener, _)| admin::start(listener, Arc::clone(&app)));
+        let admin_task = admin.map(|admin| admin.serve(&app));
         clients(&app, &config, opened, shutdown).await;
         drop((admin_task, reload_task, app));
-        // All requests are gone by now, and with them all handles: the farewells end by themselves.
-        let _ = timeout(LAST_WORDS, farewell_task.join()).await;
+        tracing::info!("the operators' listener is closed");
+        tell_workers(farewell_task).await;
         drop((workers, settle_task, door_task, renewals));
         telemetry.stop(LAST_TELEMETRY).await;
-        endpoint.close();
-        let _ = timeout(LAST_WORDS, endpoint.closed()).await;
+        close(&endpoint).await;
         Ok(())
+    }
+}
+
+/// All requests are gone by now, and with them all handles: the farewells end by themselves.
+async fn tell_workers(farewells: Task<()>) {
+    let told = timeout(LAST_WORDS, farewells.join()).await.is_ok();
+    tracing::info!(all = told, "workers were told of what was cancelled");
+}
+
+async fn close(endpoint: &Endpoint) {
+    endpoint.close();
+    let clean = timeout(LAST_WORDS, endpoint.closed()).await.is_ok();
+    tracing::info!(clean, "the control plane is closed; the gateway has ended");
+}
+
+/// Where operators come in.
+struct Operators {
+    listener: TcpListener,
+    address: SocketAddr,
+    /// `None` where they are served in the clear.
+    tls: Option<Tls>,
+    /// Their certificate, while it is looked at.
+    watch: Option<Task<()>>,
+}
+
+impl Operators {
+    /// `None` where there are none.
+    async fn open(
+        config: Option<&AdminConfig>,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Option<Self>, StartError> {
+        let Some(config) = config else {
+            return Ok(None);
+        };
+        let open = |tls| Tls::open(Whom::Operators, tls, metrics).map_err(StartError::AdminTls);
+        let tls = config.tls.as_ref().map(open).transpose()?;
+        let (listener, address) = listen(config.listen).await?;
+        Ok(Some(Self {
+            listener,
+            address,
+            watch: tls.as_ref().map(Tls::watch),
+            tls,
+        }))
+    }
+
+    /// Until what is given back is dropped.
+    fn serve(self, app: &Arc<App>) -> (Task<()>, Option<Task<()>>) {
+        let task = admin::start(self.listener, self.tls, Arc::clone(app));
+        (task, self.watch)
     }
 }
 
@@ -229,17 +279,25 @@ async fn clients(
     shutdown: impl Future<Output = ()>,
 ) {
     let draining = drain(Arc::clone(app), shutdown);
-    let answers = http::answers(Arc::clone(app), &config.http, opened.http3_port());
+    let loopback = opened.address.ip().is_loopback();
+    let answers = http::answers(Arc::clone(app), &config.http, opened.http3_port(), loopback);
     let stages = Stages {
         stopping: || {
             app.stopping.store(true, Ordering::Relaxed);
-            app.live.get().drain_timeout
+            let patience = app.live.get().drain_timeout;
+            tracing::info!(
+                in_flight = app.door.in_flight(),
+                drain_timeout_ms = patience.as_millis(),
+                "no new connections; open requests go on"
+            );
+            patience
         },
         halt: || {
             app.halt.send_replace(true);
         },
     };
     http::serve(opened.front, answers, draining, stages).await;
+    tracing::info!("clients' connections are closed");
     drop(opened.watch);
 }
 
@@ -300,13 +358,12 @@ async fn drain(app: Arc<App>, shutdown: impl Future<Output = ()>) {
     }
     app.stopping.store(true, Ordering::Relaxed);
     let pause = app.live.get().drain_pause;
-    if !pause.is_zero() {
-        tracing::info!(
-            pause_ms = pause.as_millis(),
-            "not ready any more; serving on for a while"
-        );
-        sleep(pause).await;
-    }
+    tracing::info!(
+        in_flight = app.door.in_flight(),
+        drain_pause_ms = pause.as_millis(),
+        "stopping: not ready any more"
+    );
+    sleep(pause).await;
 }
 
 impl From<OpenError> for StartError {
@@ -338,6 +395,11 @@ async fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartE
 }
 
 fn warn_if_open(config: &GatewayConfig, address: SocketAddr) {
+    if config.workers.is_empty() {
+        tracing::warn!(
+            "[gateway] workers is empty: every request gets 503 until the file names some"
+        );
+    }
     let open = !matches!(config.auth, AuthConfig::Keys(_));
     if open && !address.ip().is_loopback() {
         tracing::warn!(%address, "whoever reaches this address may use the gateway: [auth] asks for no key");

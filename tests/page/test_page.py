@@ -5,6 +5,7 @@ import json
 import pytest
 
 SECTIONS = ["now", "pools", "workers", "plots", "flight", "recent", "policy"]
+STAGES = ["read", "queue", "lease", "prefill_queue", "prefill", "transfer", "first_token", "decode", "end"]
 
 
 def test_pools_and_workers_with_their_pages(page, fleet):
@@ -40,8 +41,8 @@ def test_a_request_s_stages_are_a_waterfall_and_a_list(page, fleet):
     )
     assert "length" in line and "prefill-0 → decode-" in line and "12 tokens" in line and "first token" in line
     stages = [span["stage"] for span in spans]
-    assert stages == [s for s in ("read", "queue", "lease", "prefill", "decode") if s in stages]
-    assert {"prefill", "decode"} <= set(stages)
+    assert stages == [s for s in STAGES if s in stages]
+    assert {"queue", "lease", "prefill", "transfer", "first_token", "decode"} <= set(stages)
     for before, after in zip(spans, spans[1:]):
         assert before["right"] <= after["left"] + 0.5
     assert all(span["right"] > span["left"] for span in spans) and spans[-1]["right"] - spans[0]["left"] <= total + 1
@@ -51,7 +52,7 @@ def test_a_request_s_stages_are_a_waterfall_and_a_list(page, fleet):
     assert max(scales) < 1.2 * min(scales)
     page.js(f"{find}.querySelector('summary').click()", name)
     opened = page.js(f"return {find}.querySelector('ul').innerText", name)
-    for said in ("prefill and transfer: ", "decode: ", "asked prefill-0 → decode-", "reserved", "ended: length"):
+    for said in ("prefill: ", "transfer: ", "decode: ", "asked prefill-0 → decode-", "reserved", "ended: length"):
         assert said in opened
     # What somebody has opened stays open and stays the same while new ones come.
     page.js(f"document.kept = {find}", name)
@@ -66,13 +67,13 @@ def test_a_request_in_flight_is_listed_until_it_ends(page, fleet):
         row = page.wait(
             lambda: next((row for row in page.rows("flight") if row["Request"] == name), None), f"{name} in flight"
         )
-        assert row["Stage"] in ("prefilling", "decoding") and row["Prefill"] == "prefill-0"
+        assert row["Stage"] in ("prefill", "first_token", "decode") and row["Prefill"] == "prefill-0"
         assert row["Decode"].startswith("decode-") and row["Tenant"] == "anonymous"
     page.wait(lambda: name not in page.text("#flight"), f"{name} ended with its client")
 
 
 def test_plots_are_drawn_from_what_happens(page, fleet):
-    titles = ["Time to first token", "Time per output token (TPOT)", "Goodput", "Tokens per second"]
+    titles = ["Time to first token", "Time between tokens (ITL)", "Goodput", "Tokens per second"]
     assert page.js("return [...document.querySelectorAll('#plots figcaption')].map((c) => c.innerText)") == titles
     # The first look is what the second is compared with.
     page.wait(lambda: page.js("return sheet.times.length > 0"), "a second look")
@@ -143,11 +144,11 @@ def test_nothing_is_lost_without_colours_in_the_dark_or_on_paper(page, fleet, lo
              const style = getComputedStyle(key);
              return [style.backgroundImage, style.backgroundColor, style.outlineStyle].join(' '); })"""
     )
-    assert len(set(patterns)) == len(patterns) == 5
+    assert len(set(patterns)) == len(patterns) == len(STAGES)
     kept = page.js("return getComputedStyle(document.querySelector('.track .span')).printColorAdjust")
     assert kept == "exact"
     if look == "print":
-        assert "prefill and transfer: " in page.text("#recent ul")
+        assert "waiting for prefill: " in page.text("#recent ul")
     else:
         assert contrast(page, "#recent .note") >= 4.5 and contrast(page, "dd") >= 7
     page.keep_picture(look)

@@ -11,10 +11,10 @@ use crate::http::{self, Ask, Site, Trust, escaped};
 #[derive(Args)]
 pub(crate) struct AdminArgs {
     /// The gateway's listener for operators.
-    #[arg(long, default_value = "http://127.0.0.1:8081")]
+    #[arg(long, global = true, default_value = "http://127.0.0.1:8081")]
     url: String,
     /// The admin key, where the listener asks for one [default: $TANDEM_ADMIN_KEY]
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, global = true, value_name = "KEY")]
     key: Option<String>,
     #[command(flatten)]
     trust: Trust,

@@ -67,11 +67,14 @@ impl Display for Summary<'_> {
             f.write_str(&gateway_table(gateway))?;
             f.write_str(&http_table(&gateway.http))?;
             if let Some(tls) = &gateway.tls {
-                f.write_str(&tls_table(tls))?;
+                f.write_str(&tls_table("tls", tls))?;
             }
             f.write_str(&auth_table(&gateway.auth))?;
             if let Some(admin) = &gateway.admin {
                 f.write_str(&admin_table(admin))?;
+                if let Some(tls) = &admin.tls {
+                    f.write_str(&tls_table("admin.tls", tls))?;
+                }
             }
         }
         if let Some(worker) = worker {
@@ -141,6 +144,14 @@ impl Table {
         }
     }
 
+    /// A comment of its own.
+    fn note(mut self, text: Option<&str>) -> Self {
+        if let Some(text) = text {
+            let _ = writeln!(self.0, "# {text}");
+        }
+        self
+    }
+
     fn done(self) -> String {
         self.0
     }
@@ -150,6 +161,9 @@ fn quoted(text: impl Display) -> toml::Value {
     toml::Value::String(text.to_string())
 }
 
+/// What a gateway that is told of no worker does.
+const NO_WORKERS: &str =
+    "no worker: every request gets 503 until the file names some, for which no restart is needed";
 /// What a dialect that is not configured is.
 const SHOWN: &str = "what the model's chat template shows";
 
@@ -164,6 +178,7 @@ fn gateway_table(gateway: &GatewayConfig) -> String {
         .text("listen", gateway.listen)
         .text("tokenizer", gateway.tokenizer.display())
         .raw("workers", workers)
+        .note(gateway.workers.is_empty().then_some(NO_WORKERS))
         .text("max_body_bytes", format_bytes(gateway.max_body_bytes))
         .raw("queue_limit", gateway.queue_limit)
         .millis("request_timeout_ms", gateway.request_timeout)
@@ -272,13 +287,14 @@ fn http_table(http: &HttpConfig) -> String {
             "as many as in total",
         )
         .raw("cors_origins", origins)
+        .raw("hosts", toml::Value::from(http.hosts.clone()))
         .raw("http3", http.http3)
         .done()
 }
 
-fn tls_table(tls: &TlsConfig) -> String {
+fn tls_table(name: &str, tls: &TlsConfig) -> String {
     let client_ca = tls.client_ca.as_ref().map(|path| quoted(path.display()));
-    Table::new("tls")
+    Table::new(name)
         .text("certificate", tls.certificate.display())
         .text("key", tls.key.display())
         .unless_absent("client_ca", client_ca, "clients need no certificate")
@@ -445,10 +461,11 @@ mod tests {
     fn a_summary_is_a_file_that_comes_to_the_same() {
         let text = "[gateway]\ntokenizer = \"t\"\nworkers = [\"127.0.0.1:1\"]\n\
                     default_max_tokens = 5\ntool_dialect = \"hermes\"\ndrain_pause_ms = 9\n\
-                    [http]\nhttp3 = true\ncors_origins = [\"https://a\"]\n\
+                    [http]\nhttp3 = true\ncors_origins = [\"https://a\"]\nhosts = [\"a\"]\n\
                     max_uri_bytes = 100\n[tls]\ncertificate = \"c\"\nkey = \"k\"\n\
                     [auth]\nkeys = \"k.toml\"\njwks = \"j.json\"\njwt_issuer = \"i\"\n\
-                    jwt_audience = \"a\"\njwt_claims = { class = \"c\", concurrency = \"n\" }\n[admin]\nlisten = \"127.0.0.1:1\"\n[policy]\nseed = 3\n[policy.decode]\n\
+                    jwt_audience = \"a\"\njwt_claims = { class = \"c\", concurrency = \"n\" }\n[admin]\nlisten = \"127.0.0.1:1\"\n\
+                    tls = { certificate = \"d\", key = \"l\" }\n[policy]\nseed = 3\n[policy.decode]\n\
                     choose = \"random\"\n[admission]\nretries = 1\ndefault_class = \"a\"\n\
                     [admission.class.a]\nttft_ms = 9\n[admission.class.b]\npriority = 2\n\
                     [admission.tenant.t]\nweight = 2\n[admission.any_tenant]\nconcurrency = 3\n[control]\nkeep_alive_ms = 100\n\

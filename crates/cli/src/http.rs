@@ -27,9 +27,9 @@ pub(crate) struct Answer {
 /// Whom a command trusts.
 #[derive(Args, Debug)]
 pub(crate) struct Trust {
-    /// Certificates, in PEM, of the authorities that an https gateway's certificate may be of [default:
-    /// the system's]
-    #[arg(long, value_name = "FILE")]
+    /// Certificates, in PEM, of the authorities that an https gateway's certificate may be of, or that
+    /// certificate itself [default: the system's authorities]
+    #[arg(long, global = true, value_name = "FILE")]
     ca: Option<PathBuf>,
 }
 

@@ -4,11 +4,12 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
 use rand::TryRngCore;
 use rand::rngs::OsRng;
-use tandem_config::{ApiKey, ConfigError, KeyEntry, KeyFile, Limits, Unreadable};
+use tandem_config::{ApiKey, ConfigError, KeyEntry, KeyFile, Limits, Unreadable, parse_expiry};
 
 use crate::console::{say, table};
 use crate::failure::Failure;
@@ -47,8 +48,8 @@ struct NewArgs {
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// When it ends: 2027-01-31, or 2027-01-31T12:00:00Z.
-    #[arg(long, value_name = "WHEN")]
-    expires: Option<String>,
+    #[arg(long, value_name = "WHEN", value_parser = parse_expiry)]
+    expires: Option<u64>,
     /// An SLO class that it may ask for; several times for several [default: every one]
     #[arg(long)]
     class: Vec<String>,
@@ -97,7 +98,7 @@ fn make(args: NewArgs) -> Result<(), Failure> {
         tenant: args.tenant.unwrap_or_default(),
         name: args.name,
         hash,
-        expires: None,
+        expires: args.expires,
         class: args.default_class,
         classes: list(args.class),
         models: list(args.model),
@@ -107,11 +108,12 @@ fn make(args: NewArgs) -> Result<(), Failure> {
             concurrency: args.concurrency,
         },
     };
-    let mut text = entry.to_toml();
-    if let Some(expires) = args.expires {
-        // As the file's reader takes it; what is none is told so below.
-        text = format!("{text}expires = {expires}\n");
+    if let Some(expires) = entry.shown_expiry().filter(|_| is_past(entry.expires)) {
+        return Err(Failure::mendable(format!(
+            "--expires {expires}: is past; the key would open nothing"
+        )));
     }
+    let text = entry.to_toml();
     let entry_alone = KeyFile::parse(&text, Path::new("the new key"));
     entry_alone.map_err(|problems| Failure::from(ConfigError::from(problems)))?;
     match &args.file {
@@ -129,6 +131,12 @@ fn make(args: NewArgs) -> Result<(), Failure> {
         )),
     }
     Ok(())
+}
+
+fn is_past(expires: Option<u64>) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0, |time| time.as_secs());
+    expires.is_some_and(|expires| expires <= now)
 }
 
 /// Puts an entry at the end of a file, whole or not at all.

@@ -72,6 +72,8 @@ fn check_shows_what_a_right_file_comes_to() {
         stdout.contains("\nlisten = \"127.0.0.1:8080\"\n"),
         "{stdout}"
     );
+    let note = "\nworkers = []\n# no worker: every request gets 503 until the file names some";
+    assert!(stdout.contains(note), "{stdout}");
 }
 
 #[test]

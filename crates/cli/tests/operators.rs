@@ -72,6 +72,7 @@ fn a_new_key_is_shown_once_and_its_hash_is_kept() {
         "{said}{kept}"
     );
     assert!(kept.contains("tokens_per_minute = 9"), "{kept}");
+    assert!(kept.contains("expires = 2099-01-31T00:00:00Z\n"), "{kept}");
     assert_eq!(mode(&at.join("k.toml")), 0o600);
     stdout(&new(&[]));
     let list = stdout(&run(at, &["keys", "list", "--file", "k.toml"]));
@@ -82,12 +83,12 @@ fn a_new_key_is_shown_once_and_its_hash_is_kept() {
     );
     // What would spoil the file is refused before it is written.
     let before = std::fs::read_to_string(at.join("k.toml")).unwrap();
-    assert_refused(&new(&["--expires", "tomorrow"]), 2, "the new key:");
-    assert_refused(
-        &new(&["--expires", "2099-01-01\nx = 1"]),
-        2,
-        "unknown key `x`",
-    );
+    let want = "want a day such as 2027-01-31, or a moment such as 2027-01-31T12:00:00Z, found ";
+    for bad in ["tomorrow", "2099-01-01\nx = 1", "2099-02-30"] {
+        assert_refused(&new(&["--expires", bad]), 2, &format!("{want}{bad:?}"));
+    }
+    let past = "--expires 2001-01-31T00:00:00Z: is past; the key would open nothing";
+    assert_refused(&new(&["--expires", "2001-01-31"]), 2, past);
     assert_refused(&new(&["--name", "a b"]), 2, "name: want 1 to 128 letters");
     assert_eq!(std::fs::read_to_string(at.join("k.toml")).unwrap(), before);
     std::fs::write(at.join("k.toml"), "[[key]]\n").unwrap();
@@ -217,7 +218,8 @@ impl Gateway {
 
     fn admin(&self, key: &str, args: &[&str]) -> Output {
         let mut command = tandem();
-        command.args(["admin", "--url", &self.admin]).args(args);
+        // Where it is goes before what is asked, or after it.
+        command.arg("admin").args(args).args(["--url", &self.admin]);
         command.env("TANDEM_ADMIN_KEY", key).output().unwrap()
     }
 
@@ -331,6 +333,21 @@ fn a_running_gateway_is_watched_changed_and_ended() {
     stdout(&admin(&["stop"]));
     assert!(gateway.process.wait().unwrap().success());
     let log = gateway.log();
+    let mut rest = log.as_str();
+    for step in [
+        "asked to stop by an operator",
+        "stopping: not ready any more",
+        "no new connections; open requests go on",
+        "clients' connections are closed",
+        "the operators' listener is closed",
+        "workers were told of what was cancelled",
+        "the control plane is closed; the gateway has ended",
+    ] {
+        let (_, after) = rest
+            .split_once(step)
+            .unwrap_or_else(|| panic!("no {step:?} in {rest}"));
+        rest = after;
+    }
     for secret in [&key, &admin_key] {
         assert!(!log.contains(&secret[secret.len() - 40..]), "{log}");
     }
@@ -385,6 +402,36 @@ fn a_gateway_with_tls_is_asked_over_https_by_who_trusts_it() {
         2,
         "--ca g.toml: holds no certificate in PEM",
     );
+}
+
+#[test]
+fn a_certificate_without_an_authority_is_trusted_where_it_is_named() {
+    let tls =
+        "[admin]\nlisten = \"127.0.0.1:0\"\n[tls]\ncertificate = \"own.pem\"\nkey = \"own.key\"\n";
+    let gateway = Gateway::start_after(tls, |folder| {
+        // As `openssl req -x509` makes them; the second is that of somebody else.
+        for name in ["own", "other"] {
+            let key = rcgen::KeyPair::generate().unwrap();
+            let mut own = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+            own.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+            let own = own.self_signed(&key).unwrap();
+            std::fs::write(folder.join(format!("{name}.pem")), own.pem()).unwrap();
+            std::fs::write(folder.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+        }
+    });
+    let port = gateway.url.rsplit(':').next().unwrap().to_owned();
+    let status = |host: &str, rest: &[&str]| {
+        let url = format!("https://{host}:{port}");
+        let args = [&["status", "--url", &url], rest].concat();
+        run(gateway.folder.path(), &args)
+    };
+    let shown = stdout(&status("localhost", &["--ca", "own.pem"]));
+    assert!(shown.contains("0 requests in flight"), "{shown}");
+    let how = "its certificate is its own authority: give that very certificate with --ca FILE";
+    assert_refused(&status("localhost", &["--ca", "other.pem"]), 1, how);
+    assert_refused(&status("localhost", &[]), 1, how);
+    let elsewhere = status("127.0.0.1", &["--ca", "own.pem"]);
+    assert_refused(&elsewhere, 1, "its certificate is not for 127.0.0.1");
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use toml::de::DeValue;
 
-use crate::Sha256;
 use crate::section::{SOCKET, Section, socket};
+use crate::{Sha256, TlsConfig, tls};
 
 /// Where operators connect, and with which keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,9 @@ pub struct AdminConfig {
     /// SHA-256 of each key that opens it; several while one takes another's place. Empty: no key is
     /// asked for, which only a loopback address may do.
     pub key_hashes: Vec<Sha256>,
+    /// The certificate that operators see, in the form of `[tls]`; `None`, the default: they are served in
+    /// the clear.
+    pub tls: Option<TlsConfig>,
 }
 
 /// `None` where the file has no such table.
@@ -29,6 +32,7 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<AdminConfig> {
             hashes,
         )
         .unwrap_or_default();
+    let tls = section.table("tls", tls::read).flatten();
     section.line()?;
     if !listen.ip().is_loopback() && key_hashes.is_empty() {
         let message = format!(
@@ -36,7 +40,11 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<AdminConfig> {
         );
         section.refuse(line, &message);
     }
-    Some(AdminConfig { listen, key_hashes })
+    Some(AdminConfig {
+        listen,
+        key_hashes,
+        tls,
+    })
 }
 
 fn hashes(value: &DeValue<'_>) -> Option<Vec<Sha256>> {

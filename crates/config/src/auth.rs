@@ -162,11 +162,8 @@ fn jwt(section: &mut Section<'_, '_>) -> Option<JwtConfig> {
     let issuer = section.read("jwt_issuer", "the text of the claim `iss`", word);
     let audience = section.read("jwt_audience", "the text of the claim `aud`", word);
     let tenant = section.read("jwt_tenant_claim", "the name of a claim", word);
-    let algorithms = section.read(
-        "jwt_algorithms",
-        "a list of \"RS256\", \"ES256\" and \"EdDSA\"",
-        algorithms,
-    );
+    let algorithms = JwtAlgorithm::ALL.map(|algorithm| (algorithm.as_str(), algorithm));
+    let algorithms = section.choices("jwt_algorithms", &algorithms);
     let claims = section.table("jwt_claims", claims);
     let Some(jwks) = jwks else {
         if let Some((key, line)) = stray.filter(|_| line.is_none()) {
@@ -205,11 +202,4 @@ fn claims(section: &mut Section<'_, '_>) -> JwtClaims {
         tokens_per_minute: claim("tokens_per_minute"),
         concurrency: claim("concurrency"),
     }
-}
-
-fn algorithms(value: &DeValue<'_>) -> Option<Vec<JwtAlgorithm>> {
-    let one = |word: &str| JwtAlgorithm::ALL.into_iter().find(|a| a.as_str() == word);
-    let list = value.as_array()?.iter();
-    let list: Option<Vec<_>> = list.map(|entry| one(entry.get_ref().as_str()?)).collect();
-    list.filter(|list| !list.is_empty())
 }

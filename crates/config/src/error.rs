@@ -97,13 +97,8 @@ impl std::error::Error for Problems {}
 /// "unknown key `lisen` in \[gateway\]; did you mean `listen`?", or the known ones where none is
 /// near.
 pub(crate) fn unknown(kind: &str, name: &str, place: &str, known: &[&str]) -> String {
-    let nearest = known
-        .iter()
-        .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
-        .min_by_key(|(distance, _)| *distance)
-        .filter(|(distance, candidate)| *distance <= 1 + candidate.len() / 4);
-    match nearest {
-        Some((_, nearest)) => {
+    match nearest(name, known.iter().copied()) {
+        Some(nearest) => {
             format!("unknown {kind} `{name}`{place}; did you mean `{nearest}`?")
         }
         None => format!(
@@ -111,4 +106,17 @@ pub(crate) fn unknown(kind: &str, name: &str, place: &str, known: &[&str]) -> St
             known.join(", ")
         ),
     }
+}
+
+/// The candidate that `name` may have been meant to be: but for a few letters, or but for their case.
+pub(crate) fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    let distance = |candidate: &str| match candidate.eq_ignore_ascii_case(name) {
+        true => 0,
+        false => strsim::damerau_levenshtein(name, candidate),
+    };
+    known
+        .map(|candidate| (distance(candidate), candidate))
+        .min_by_key(|(distance, _)| *distance)
+        .filter(|(distance, candidate)| *distance <= 1 + candidate.len() / 4)
+        .map(|(_, candidate)| candidate)
 }

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tandem_dialect::Dialect;
-use toml::de::DeValue;
 
 use crate::section::{PATH, SOCKET, Section, socket, text};
 use crate::{
@@ -83,11 +82,9 @@ pub(crate) fn read(section: &mut Section<'_, '_>, auth: &AuthConfig) -> Option<G
     }
     let tokenizer = section.need("tokenizer", PATH, |value| text(value).map(PathBuf::from));
     let line = section.line_of("workers");
-    let workers = section.need(
-        "workers",
-        "a list of addresses such as [\"127.0.0.1:7101\"]",
-        addresses,
-    );
+    let want = "a list of addresses such as [\"127.0.0.1:7101\"]";
+    section.needs("workers", &want);
+    let workers = section.list("workers", want, socket);
     if let Some(twice) = workers.as_deref().and_then(first_repeated) {
         section.refuse(line, &format!("workers: {twice} is there twice"));
     }
@@ -138,14 +135,6 @@ fn dialect(
 ) -> Option<&'static str> {
     let names: Vec<_> = names.chain(["none"]).map(|name| (name, name)).collect();
     section.choice(key, &names)
-}
-
-fn addresses(value: &DeValue<'_>) -> Option<Vec<SocketAddr>> {
-    value
-        .as_array()?
-        .iter()
-        .map(|entry| socket(entry.get_ref()))
-        .collect()
 }
 
 fn first_repeated(addresses: &[SocketAddr]) -> Option<SocketAddr> {

@@ -29,6 +29,10 @@ pub struct HttpConfig {
     pub max_connections_per_address: Option<usize>,
     /// Pages whose scripts may ask. Default: none.
     pub cors_origins: CorsOrigins,
+    /// Further names, in lower case, that requests may be for (their `Host`) where none shows a key: beside
+    /// addresses and `localhost` on the loopback, where others are refused; elsewhere, where there are any,
+    /// no other name is taken. Default: none.
+    pub hosts: Vec<String>,
     /// Whether HTTP/3 is served too, on the same port over UDP. Needs `[tls]`. Default no.
     pub http3: bool,
 }
@@ -58,6 +62,7 @@ impl Default for HttpConfig {
             max_streams: 256,
             max_connections_per_address: None,
             cors_origins: CorsOrigins::None,
+            hosts: Vec::new(),
             http3: false,
         }
     }
@@ -78,11 +83,9 @@ pub(crate) fn read(section: &mut Section<'_, '_>, has_tls: bool) -> HttpConfig {
     let max_uri_bytes = section.bytes("max_uri_bytes", 64..=60 << 10);
     let max_streams = section.number("max_streams", 1..=10_000);
     let per_address = section.number("max_connections_per_address", 1..=1_000_000);
-    let origins = section.read(
-        "cors_origins",
-        "\"*\" or a list of origins such as [\"https://chat.example.com\"]",
-        origins,
-    );
+    let origins = origins(section);
+    let want = "a list of names such as [\"tandem.internal\"], in lower case and without a port";
+    let hosts = section.list("hosts", want, host);
     let size = |bytes: Option<u64>, default| {
         bytes.map_or(default, |bytes| {
             usize::try_from(bytes).unwrap_or(usize::MAX)
@@ -98,28 +101,27 @@ pub(crate) fn read(section: &mut Section<'_, '_>, has_tls: bool) -> HttpConfig {
         max_streams: max_streams.unwrap_or(default.max_streams),
         max_connections_per_address: per_address,
         cors_origins: origins.unwrap_or(default.cors_origins),
+        hosts: hosts.unwrap_or_default(),
         http3,
     }
 }
 
-fn origins(value: &DeValue<'_>) -> Option<CorsOrigins> {
-    if text(value) == Some("*") {
-        return Some(CorsOrigins::Any);
+fn origins(section: &mut Section<'_, '_>) -> Option<CorsOrigins> {
+    let key = "cors_origins";
+    let want = "\"*\" or a list of origins such as [\"https://chat.example.com\"]";
+    if section.is_list(key) {
+        let origin = |value: &DeValue<'_>| {
+            let text = text(value).filter(|text| is_origin(text));
+            text.map(str::to_owned)
+        };
+        let list = section.list(key, want, origin)?;
+        return Some(match list.is_empty() {
+            true => CorsOrigins::None,
+            false => CorsOrigins::These(list),
+        });
     }
-    let list: Vec<String> = value
-        .as_array()?
-        .iter()
-        .map(|entry| {
-            text(entry.get_ref())
-                .filter(|text| is_origin(text))
-                .map(str::to_owned)
-        })
-        .collect::<Option<_>>()?;
-    Some(if list.is_empty() {
-        CorsOrigins::None
-    } else {
-        CorsOrigins::These(list)
-    })
+    let any = |value: &DeValue<'_>| (text(value) == Some("*")).then_some(CorsOrigins::Any);
+    section.read(key, want, any)
 }
 
 /// A scheme and a host, perhaps a port, in lower case, and nothing behind: what browsers send, so that
@@ -135,4 +137,12 @@ fn is_origin(text: &str) -> bool {
             })
     };
     plain(scheme, b"+-.") && plain(host, b"-._:[]")
+}
+
+/// A name as browsers write it, so that a comparison of bytes is enough.
+fn host(value: &DeValue<'_>) -> Option<String> {
+    let plain =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-._".contains(&byte);
+    let name = text(value).filter(|name| name.len() <= 253 && name.bytes().all(plain));
+    name.map(str::to_owned)
 }

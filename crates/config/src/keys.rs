@@ -87,11 +87,10 @@ fn read(section: &mut Section<'_, '_>) -> Option<KeyEntry> {
         section.refuse(None, &format!("needs `hash`: {want}"));
     }
     let hash = section.read_hidden("hash", want, hash);
-    let expires = section.read(
-        "expires",
-        "a day such as 2027-01-31, or a moment such as 2027-01-31T12:00:00Z",
-        moment,
-    );
+    let expires = section.read("expires", EXPIRY, |value| match value {
+        DeValue::Datetime(found) => moment(found),
+        _ => None,
+    });
     let class_line = section.line_of("class");
     let class = section.read("class", NAME, name);
     let classes = section.names("classes");
@@ -118,11 +117,27 @@ fn read(section: &mut Section<'_, '_>) -> Option<KeyEntry> {
     })
 }
 
+/// What a key's end looks like, for messages.
+const EXPIRY: &str = "a day such as 2027-01-31, or a moment such as 2027-01-31T12:00:00Z";
+
+/// Text that says no end of a key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("want {EXPIRY}, found {0:?}")]
+pub struct InvalidExpiry(pub String);
+
+/// Seconds since 1970 at which a key ends, as a file's `expires` has it.
+///
+/// # Errors
+/// [`InvalidExpiry`].
+pub fn parse_expiry(text: &str) -> Result<u64, InvalidExpiry> {
+    let found = text.trim().parse().ok();
+    found
+        .and_then(|found| moment(&found))
+        .ok_or_else(|| InvalidExpiry(text.to_owned()))
+}
+
 /// Seconds since 1970; of a day, those at which it begins in UTC.
-fn moment(value: &DeValue<'_>) -> Option<u64> {
-    let DeValue::Datetime(found) = value else {
-        return None;
-    };
+fn moment(found: &toml::value::Datetime) -> Option<u64> {
     let date = found.date?;
     let month = Month::try_from(date.month).ok()?;
     let date = Date::from_calendar_date(i32::from(date.year), month, date.day).ok()?;
@@ -293,7 +308,7 @@ mod tests {
             "keys.toml:3: [[key]] tenant: want 1 to 128 letters, digits or any of -_.:@/, found the text \"a b\"",
             "keys.toml:5: [[key]] needs `hash`: \"sha256:\" and 64 hexadecimal digits",
             "keys.toml:8: [[key]] expires: want a day such as 2027-01-31, or a moment such as \
-             2027-01-31T12:00:00Z, found a date",
+             2027-01-31T12:00:00Z, found the date 2027-01-31T00:00:00",
             "keys.toml:9: unknown key `modells` in [[key]]; did you mean `models`?",
             "keys.toml:15: [[key]] id: 0123456789ad is there twice",
         ];
@@ -323,5 +338,23 @@ mod tests {
         assert_eq!(expires("2000-01-01T00:00:30Z"), Ok(946_684_830));
         assert!(expires("1969-12-31").is_err());
         assert!(expires("\"2000-01-01\"").is_err());
+    }
+
+    #[test]
+    fn an_end_is_read_as_a_file_has_it_and_nothing_else_is() {
+        assert_eq!(parse_expiry("1970-01-02"), Ok(86_400));
+        assert_eq!(parse_expiry(" 1970-01-02 01:00:00+01:00"), Ok(86_400));
+        for bad in [
+            "",
+            "tomorrow",
+            "2027-02-30",
+            "2027-01-31T12:00:00",
+            "12:00:00",
+            "1969-12-31",
+            "2027-01-31\nx = 1",
+        ] {
+            let error = parse_expiry(bad).unwrap_err().to_string();
+            assert!(error.ends_with(&format!("found {bad:?}")), "{error}");
+        }
     }
 }

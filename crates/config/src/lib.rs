@@ -20,6 +20,7 @@ mod gateway;
 mod http;
 mod identity;
 mod keys;
+mod listeners;
 mod log;
 mod policy;
 mod section;
@@ -41,7 +42,7 @@ pub use fabric::FabricConfig;
 pub use gateway::GatewayConfig;
 pub use http::{CorsOrigins, HttpConfig};
 pub use identity::IdentityConfig;
-pub use keys::{KeyEntry, KeyFile};
+pub use keys::{InvalidExpiry, KeyEntry, KeyFile, parse_expiry};
 pub use log::{LogConfig, LogFormat, LogLevel};
 pub use section::is_name;
 pub use size::{format_bytes, parse_bytes};
@@ -84,6 +85,7 @@ impl Config {
     /// Resolves the text of a file that stands, or would stand, at `path`.
     pub fn parse(text: &str, path: &Path) -> Result<Self, Problems> {
         let mut document = Document::parse(text, path, SECTIONS)?;
+        let listen_lines = listeners::lines(&document);
         let identity = document.section("identity", identity::read);
         let control = document.section("control", control::read);
         let fabric = document.section("fabric", fabric::read);
@@ -103,12 +105,16 @@ impl Config {
         let admin = document.section("admin", admin::read);
         let gateway = document.section("gateway", |section| gateway::read(section, &auth));
         let worker = document.section("worker", worker::read);
+        let addresses = [
+            gateway.as_ref().filter(|_| has_gateway).map(|g| g.listen),
+            admin.as_ref().filter(|_| has_gateway).map(|a| a.listen),
+            worker.as_ref().filter(|_| has_worker).map(|w| w.listen),
+        ];
+        listeners::refuse_clashes(&mut document, addresses, listen_lines);
         let preset = has_topology || has_admission || policy.is_some();
         if !has_gateway && !has_worker && !preset {
-            document.problem_at(
-                None,
-                "neither [gateway] nor [worker]: nothing to run".to_owned(),
-            );
+            let message = "neither [gateway] nor [worker]: nothing to run";
+            document.problem_at(None, message.to_owned());
         }
         document.finish()?;
 

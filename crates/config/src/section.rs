@@ -20,7 +20,7 @@ pub use values::is_name;
 pub(crate) use values::{NAME, PATH, SOCKET, integer, name, real, socket, text};
 
 use document::Located;
-use values::{Choices, Shown, choose};
+use values::{Choices, Shown, choose, hint};
 
 /// One table while it is read.
 pub(crate) struct Section<'d, 'a> {
@@ -94,11 +94,67 @@ impl<'d, 'a> Section<'d, 'a> {
         want: impl Display,
         parse: impl FnOnce(&DeValue<'_>) -> Option<T>,
     ) -> Option<T> {
+        self.needs(key, &want);
+        self.read(key, want, parse)
+    }
+
+    /// Notes it where the key is absent from a table that is there.
+    pub(crate) fn needs(&mut self, key: &str, want: &dyn Display) {
         if self.line.is_some() && !self.entries.contains_key(key) {
             let message = format!("[{}] needs `{key}`: {want}", self.name);
             self.document.problem(self.line, message);
         }
-        self.read(key, want, parse)
+    }
+
+    /// A list of what `one` takes. Where it takes one of them not, that one is shown.
+    pub(crate) fn list<T>(
+        &mut self,
+        key: &'static str,
+        want: impl Display,
+        one: impl Fn(&DeValue<'_>) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        self.list_with(key, want, one, |_| String::new())
+    }
+
+    /// A list of some of a few words, at least one.
+    pub(crate) fn choices<T: Copy>(
+        &mut self,
+        key: &'static str,
+        choices: &[(&str, T)],
+    ) -> Option<Vec<T>> {
+        let want = format!("a list of at least one of {}", Choices(choices));
+        let line = self.line_of(key);
+        let one = |value: &DeValue<'_>| choose(value, choices);
+        let list = self.list_with(key, &want, one, |value| hint(value, choices));
+        let empty = list.as_ref().is_some_and(Vec::is_empty);
+        if empty {
+            self.refuse(line, &format!("{key}: want {want}, found an empty list"));
+        }
+        list.filter(|_| !empty)
+    }
+
+    fn list_with<T>(
+        &mut self,
+        key: &'static str,
+        want: impl Display,
+        one: impl Fn(&DeValue<'_>) -> Option<T>,
+        hint: impl Fn(&DeValue<'_>) -> String,
+    ) -> Option<Vec<T>> {
+        let all = |value: &DeValue<'_>| {
+            let entries = value.as_array()?.iter();
+            entries.map(|entry| one(entry.get_ref())).collect()
+        };
+        let show = |value: &DeValue<'_>| {
+            let mut entries = value.as_array().into_iter().flatten();
+            match entries.find(|entry| one(entry.get_ref()).is_none()) {
+                Some(bad) => {
+                    let bad = bad.get_ref();
+                    format!("{} in it{}", Shown(bad), hint(bad))
+                }
+                None => Shown(value).to_string(),
+            }
+        };
+        self.parse(key, want, all, show)
     }
 
     /// Reads the table `key` inside this one; `None` where there is none.
@@ -162,6 +218,12 @@ impl<'d, 'a> Section<'d, 'a> {
         self.entries.get(key).map(|entry| entry.line)
     }
 
+    /// Whether the value of `key`, while it has not been read, is a list.
+    pub(crate) fn is_list(&self, key: &str) -> bool {
+        let entry = self.entries.get(key);
+        entry.is_some_and(|entry| entry.value.is_array())
+    }
+
     /// A whole number within `range`.
     pub(crate) fn number<N>(&mut self, key: &'static str, range: RangeInclusive<N>) -> Option<N>
     where
@@ -204,11 +266,13 @@ impl<'d, 'a> Section<'d, 'a> {
     /// A list of names, at least one.
     pub(crate) fn names(&mut self, key: &'static str) -> Option<Vec<String>> {
         let want = format!("a list of names, each of {NAME}");
-        self.read(key, want, |value| {
-            let names = value.as_array()?.iter();
-            let names: Option<Vec<_>> = names.map(|entry| name(entry.get_ref())).collect();
-            names.filter(|names| !names.is_empty())
-        })
+        let line = self.line_of(key);
+        let names = self.list(key, &want, name);
+        let empty = names.as_ref().is_some_and(Vec::is_empty);
+        if empty {
+            self.refuse(line, &format!("{key}: want {want}, found an empty list"));
+        }
+        names.filter(|_| !empty)
     }
 
     /// A number with or without a fraction, within `range`.
@@ -228,7 +292,9 @@ impl<'d, 'a> Section<'d, 'a> {
         key: &'static str,
         choices: &[(&str, T)],
     ) -> Option<T> {
-        self.read(key, Choices(choices), |value| choose(value, choices))
+        let want = format!("one of {}", Choices(choices));
+        let show = |value: &DeValue<'_>| format!("{}{}", Shown(value), hint(value, choices));
+        self.parse(key, want, |value| choose(value, choices), show)
     }
 
     /// One of a few words, which must be given.
@@ -237,7 +303,8 @@ impl<'d, 'a> Section<'d, 'a> {
         key: &'static str,
         choices: &[(&str, T)],
     ) -> Option<T> {
-        self.need(key, Choices(choices), |value| choose(value, choices))
+        self.needs(key, &format!("one of {}", Choices(choices)));
+        self.choice(key, choices)
     }
 
     /// Turns a path relative to the file's folder into one relative to where the process runs.

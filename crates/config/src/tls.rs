@@ -1,11 +1,11 @@
-//! `[tls]`: the certificate that clients see.
+//! `[tls]`: the certificate that clients see; and `[admin.tls]`, that which operators do.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::section::{PATH, Section, text};
 
-/// TLS towards clients. Without the table they are served in the clear.
+/// TLS towards clients, or towards operators. Without the table they are served in the clear.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsConfig {
     /// The certificate and those between it and its authority, as PEM. Needed.

@@ -10,7 +10,6 @@ use std::time::Duration;
 use tandem_core::geometry::{KvDtype, KvOrder};
 use tandem_core::{WorkerId, WorkerRole};
 use tandem_topology::{DeviceMap, DeviceName};
-use toml::de::DeValue;
 
 use crate::section::{PATH, SOCKET, Section, socket, text};
 use crate::{ControlConfig, FabricConfig, IdentityConfig, TelemetryConfig};
@@ -178,11 +177,8 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
     let cache_salt = section.read("cache_salt", "a text", |value| {
         value.as_str().map(str::to_owned)
     });
-    let devices = section.read(
-        "devices",
-        "a list of PCI addresses or NUMA nodes, such as [\"0000:17:00.0\"] or [\"node0\"]",
-        device_names,
-    );
+    let want = "a list of PCI addresses or NUMA nodes, such as [\"0000:17:00.0\"] or [\"node0\"]";
+    let devices = section.list("devices", want, |value| value.as_str()?.parse().ok());
     let engine_socket = section.read("engine_socket", PATH, |value| {
         text(value).map(PathBuf::from)
     });
@@ -223,11 +219,6 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
         control: ControlConfig::default(),
         telemetry: TelemetryConfig::default(),
     })
-}
-
-fn device_names(value: &DeValue<'_>) -> Option<Vec<DeviceName>> {
-    let name = |v: &toml::Spanned<DeValue<'_>>| v.get_ref().as_str()?.parse().ok();
-    value.as_array()?.iter().map(name).collect()
 }
 
 fn read_kv(section: &mut Section<'_, '_>) -> KvBudget {

@@ -192,18 +192,10 @@ fn with_a_deep_stack<T: Send>(
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
 
     fn model() -> Arc<TextModel> {
-        let path = std::env::var_os("TANDEM_TEST_MODEL").map_or_else(
-            || {
-                let home = std::env::var_os("HOME").expect("HOME");
-                PathBuf::from(home).join(".cache/tandem/models/SmolLM2-135M-Instruct.Q4_1.gguf")
-            },
-            PathBuf::from,
-        );
+        let path = tandem_text::testing::model_file();
         Arc::new(TextModel::load(&path).unwrap())
     }
 

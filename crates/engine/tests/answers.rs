@@ -8,15 +8,22 @@ use tandem_core::geometry::KvOrder;
 use tandem_engine::testing::TinyLlama;
 use tandem_engine::{FinishReason, ModelOptions, Penalties, Sampling, StopConditions};
 
+/// By chance, from all tokens.
+fn sampled(seed: u64) -> Sampling {
+    Sampling {
+        temperature: 1.0,
+        seed,
+        ..GREEDY
+    }
+}
+
 #[test]
 fn answers_do_not_depend_on_chunks_company_or_where_the_pages_came_from() {
     let mut alone = tiny(64, |_| ());
     let prompts: Vec<_> = [1, 2, 40, 150].map(|n| prompt(n, n as usize)).to_vec();
     let sampled = Sampling {
-        temperature: 1.0,
         top_p: 0.95,
-        seed: 9,
-        ..GREEDY
+        ..sampled(9)
     };
     for sampling in [GREEDY, sampled] {
         let want: Vec<_> = prompts
@@ -81,11 +88,6 @@ fn answers_do_not_depend_on_how_the_cache_is_cut() {
 
 #[test]
 fn an_answer_begun_elsewhere_goes_on_as_if_it_had_begun_here() {
-    let sampled = Sampling {
-        temperature: 1.0,
-        seed: 5,
-        ..GREEDY
-    };
     let penalised = Sampling {
         penalties: Penalties {
             presence: 0.5,
@@ -94,7 +96,7 @@ fn an_answer_begun_elsewhere_goes_on_as_if_it_had_begun_here() {
         },
         ..GREEDY
     };
-    let [sampled, penalised] = [sampled, penalised].map(goes_on_as_if_it_had_begun_here);
+    let [sampled, penalised] = [sampled(5), penalised].map(goes_on_as_if_it_had_begun_here);
     assert_ne!(sampled, penalised);
 }
 
@@ -151,11 +153,7 @@ fn a_stop_token_ends_the_answer_but_not_among_the_first_ones() {
 fn a_stop_text_among_the_first_tokens_is_text_like_any_other() {
     let mut rig = tiny(64, |_| ());
     let tokens = prompt(3, 20);
-    let sampling = Sampling {
-        temperature: 1.0,
-        seed: 8,
-        ..GREEDY
-    };
+    let sampling = sampled(8);
     let whole = rig.generate(&tokens, 0, sampling.clone(), on(60));
     let letter = whole.text.chars().find(char::is_ascii_graphic).unwrap();
     let stop = |min_tokens| StopConditions {
@@ -174,11 +172,7 @@ fn a_stop_text_among_the_first_tokens_is_text_like_any_other() {
 #[test]
 fn an_answer_cut_anywhere_goes_on_with_the_very_next_letter() {
     let mut rig = tiny(64, |_| ());
-    let sampling = Sampling {
-        temperature: 1.0,
-        seed: 9,
-        ..GREEDY
-    };
+    let sampling = sampled(9);
     let tokens = prompt(4, 12);
     let plain = rig.generate(&tokens, 0, sampling.clone(), on(40));
     let letters: Vec<char> = plain.text.chars().collect();
@@ -209,11 +203,7 @@ fn an_answer_cut_anywhere_goes_on_with_the_very_next_letter() {
 fn answers_end_at_stop_texts_at_end_tokens_and_where_pages_end() {
     let mut rig = tiny(64, |_| ());
     let tokens = prompt(3, 20);
-    let sampling = Sampling {
-        temperature: 1.0,
-        seed: 8,
-        ..GREEDY
-    };
+    let sampling = sampled(8);
     let whole = rig.generate(&tokens, 0, sampling.clone(), on(60));
     let letters: Vec<char> = whole
         .text

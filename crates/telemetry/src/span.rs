@@ -61,11 +61,7 @@ impl Span {
         name: impl Into<Cow<'static, str>>,
         time: (Instant, Instant),
     ) -> Self {
-        Self {
-            kind: SpanKind::Client,
-            remote: false,
-            ..Self::server(context, name, time)
-        }
+        Self::of_ours(SpanKind::Client, context, name, time)
     }
 
     /// The span of `context`, a part of a request within this process.
@@ -75,8 +71,18 @@ impl Span {
         name: impl Into<Cow<'static, str>>,
         time: (Instant, Instant),
     ) -> Self {
+        Self::of_ours(SpanKind::Internal, context, name, time)
+    }
+
+    /// The span of `context`, whose parent is of this process.
+    fn of_ours(
+        kind: SpanKind,
+        context: &TraceContext,
+        name: impl Into<Cow<'static, str>>,
+        time: (Instant, Instant),
+    ) -> Self {
         Self {
-            kind: SpanKind::Internal,
+            kind,
             remote: false,
             ..Self::server(context, name, time)
         }

@@ -8,10 +8,11 @@
 //! **Architecture Invariant:** nothing here reads a clock, draws randomness or spawns; files are
 //! read in [`TextModel::load`] only.
 //!
-//! **Special tokens in a client's text.** As in Hugging Face and vLLM, the words of a special token
-//! (such as `<|im_end|>`) become that token wherever they stand, also inside a client's message.
-//! Nothing here can tell the template's own from the client's: who must not be spoofed has to
-//! filter messages before they are rendered.
+//! **Control tokens in a client's text.** In a chat the words of a control token (such as
+//! `<|im_end|>`) are that token where the template says them, and plain text where a client does: in
+//! messages, tools and template arguments. (Hugging Face and vLLM make them tokens wherever they
+//! stand, so that whoever writes a part of a message can speak as somebody else.) A raw prompt is its
+//! client's alone, and all of its words are taken for what they are.
 #![forbid(unsafe_code)]
 
 mod answer;
@@ -24,9 +25,12 @@ mod pieces;
 mod pre_tokenizer;
 mod python_json;
 mod served;
+mod spoken;
 mod stop;
 mod strftime;
 mod template;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use answer::{AnswerText, Pushed};
 pub use error::{TemplateError, TextError};

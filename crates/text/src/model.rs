@@ -1,12 +1,15 @@
 //! A model's tokenizer and chat template.
 
+use std::borrow::Cow;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use serde_json::Value;
 use tokenizers::{NormalizerWrapper, Tokenizer};
 
 use crate::error::{TemplateError, TextError};
 use crate::pieces::Pieces;
+use crate::spoken::{Part, Spoken};
 use crate::template::{ChatOptions, ChatTemplate};
 use crate::{gguf, hub};
 
@@ -24,6 +27,16 @@ pub(crate) struct Parts {
 pub struct TextModel {
     parts: Parts,
     bytes_per_token: Option<usize>,
+    spoken: Option<Spoken>,
+    /// The tokenizer to which control tokens are words like others. Made when the first client says one.
+    plain: OnceLock<Tokenizer>,
+}
+
+fn spoken(tokenizer: &Tokenizer) -> Option<Spoken> {
+    let added = tokenizer.get_added_tokens_decoder();
+    let special = added.values().filter(|token| token.special);
+    let words: Vec<String> = special.map(|token| token.content.clone()).collect();
+    Spoken::new(&words)
 }
 
 /// Normal form C writes no character in less than a quarter of its bytes.
@@ -44,6 +57,14 @@ fn bytes_per_token(parts: &Parts) -> Option<usize> {
     }
 }
 
+fn tokens(tokenizer: &Tokenizer, text: &str, add_special: bool) -> Vec<u32> {
+    tokenizer
+        .encode_fast(text, add_special)
+        .expect("load admits only tokenizers that encode every text")
+        .get_ids()
+        .to_vec()
+}
+
 impl TextModel {
     /// Reads a GGUF file, or a directory with `tokenizer.json` and, where they exist,
     /// `tokenizer_config.json`, `chat_template.jinja`, `generation_config.json` and `config.json`.
@@ -59,6 +80,8 @@ impl TextModel {
         };
         Ok(Self {
             bytes_per_token: bytes_per_token(&parts),
+            spoken: spoken(&parts.tokenizer),
+            plain: OnceLock::new(),
             parts,
         })
     }
@@ -71,23 +94,46 @@ impl TextModel {
     /// (SmolLM2 lacks some control characters, and planes that Unicode has not filled). So a text
     /// that is not empty may have no tokens.
     pub fn encode(&self, text: &str) -> Vec<u32> {
-        self.tokens(text, true)
+        tokens(&self.parts.tokenizer, text, true)
     }
 
-    /// Tokens of a rendered chat template, which holds its special tokens already: they are
-    /// recognised, nothing is added. A client's text in it is not told apart (see the crate's
-    /// description).
-    pub fn encode_rendered(&self, text: &str) -> Vec<u32> {
-        self.tokens(text, false)
+    /// The same without a begin token.
+    pub fn encode_bare(&self, text: &str) -> Vec<u32> {
+        tokens(&self.parts.tokenizer, text, false)
     }
 
-    fn tokens(&self, text: &str, add_special: bool) -> Vec<u32> {
-        self.parts
-            .tokenizer
-            .encode_fast(text, add_special)
-            .expect("load admits only tokenizers that encode every text")
-            .get_ids()
-            .to_vec()
+    /// Tokens of a rendered chat, which holds its special tokens already: the template's are
+    /// recognised, a client's are text (see the crate's description), nothing is added.
+    pub fn encode_rendered(&self, rendered: &str) -> Vec<u32> {
+        let parts = self.spoken.as_ref().map(|spoken| spoken.parts(rendered));
+        let parts = parts.unwrap_or_else(|| vec![Part::Open(rendered)]);
+        let encode = |part| match part {
+            Part::Open(text) => tokens(&self.parts.tokenizer, text, false),
+            Part::Plain(text) => tokens(self.plain(), &text, false),
+        };
+        parts.into_iter().flat_map(encode).collect()
+    }
+
+    /// The same with the begin token in front where the model asks for it.
+    pub fn encode_rendered_begun(&self, rendered: &str) -> Vec<u32> {
+        let mut all = tokens(&self.parts.tokenizer, "", true);
+        all.extend(self.encode_rendered(rendered));
+        all
+    }
+
+    fn plain(&self) -> &Tokenizer {
+        self.plain.get_or_init(|| {
+            let mut plain = self.parts.tokenizer.clone();
+            plain.set_encode_special_tokens(true);
+            plain
+        })
+    }
+
+    /// A client's text as it stands in a rendered chat: words of control tokens are broken by marks, which
+    /// [`TextModel::encode_rendered`] takes out.
+    pub fn as_rendered<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let marked = self.spoken.as_ref().and_then(|spoken| spoken.mark(text));
+        marked.map_or(Cow::Borrowed(text), Cow::Owned)
     }
 
     /// How many bytes a text of so many tokens can have at most (bytes that no token has aside).
@@ -100,7 +146,9 @@ impl TextModel {
     /// Renders OpenAI messages with the model's chat template.
     ///
     /// Content may be a string, missing, or an array of text parts, which are joined by newlines
-    /// (as in vLLM). A tool call's `arguments` are handed to the template as an object.
+    /// (as in vLLM). A tool call's `arguments` are handed to the template as an object. The rendered
+    /// text is for [`TextModel::encode_rendered`]: where a client says words of control tokens it
+    /// holds marks ([`TextModel::as_rendered`]).
     ///
     /// # Errors
     ///
@@ -111,7 +159,7 @@ impl TextModel {
         options: ChatOptions,
     ) -> Result<String, TemplateError> {
         let template = self.parts.template.as_ref().ok_or(TemplateError::None)?;
-        template.render(messages, options)
+        template.render(messages, options, self.spoken.as_ref())
     }
 
     /// The control token of this text.

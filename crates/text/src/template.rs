@@ -13,6 +13,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, Value}
 use serde_json::Map;
 
 use crate::error::TemplateError;
+use crate::spoken::Spoken;
 use crate::{messages, python_json, strftime};
 
 /// Instructions a template may run: about a second's worth. A message costs some dozens.
@@ -132,9 +133,16 @@ impl ChatTemplate {
     pub(crate) fn render(
         &self,
         messages: &serde_json::Value,
-        options: ChatOptions,
+        mut options: ChatOptions,
+        spoken: Option<&Spoken>,
     ) -> Result<String, TemplateError> {
-        let messages = messages::flatten(messages)?;
+        let mut messages = messages::flatten(messages)?;
+        if let Some(spoken) = spoken {
+            // After parts were joined: a word may lie across their border.
+            let said = messages.iter_mut().chain(&mut options.tools);
+            said.for_each(|said| spoken.mark_all(said));
+            spoken.mark_map(&mut options.extra);
+        }
         let tools = options.tools.filter(|tools| !tools.is_null());
         let name = if self.has_tool_use && tools.is_some() {
             "tool_use"

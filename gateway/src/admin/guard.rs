@@ -1,13 +1,12 @@
 //! Which requests of operators are let in.
 
-use std::net::IpAddr;
-
 use http::HeaderMap;
 use http::header::{HOST, ORIGIN};
 use tandem_config::{AdminConfig, ApiKey};
 
 use crate::api::error::ApiError;
 use crate::auth::{is_same, shown_credential};
+use crate::http::is_local;
 
 /// Whether a request with these headers may ask for anything.
 pub(super) fn admit(config: &AdminConfig, headers: &HeaderMap) -> Result<(), ApiError> {
@@ -33,9 +32,7 @@ pub(super) fn admit(config: &AdminConfig, headers: &HeaderMap) -> Result<(), Api
 fn from_here(headers: &HeaderMap) -> Result<(), ApiError> {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     let host = text(HOST).unwrap_or_default();
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    let is_address = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
-    let own = is_address || name.eq_ignore_ascii_case("localhost");
+    let own = is_local(host);
     let origin = text(ORIGIN).map(|origin| origin.split_once("://").map_or("?", |(_, host)| host));
     if own && origin.is_none_or(|origin| origin == host) {
         return Ok(());
@@ -53,6 +50,7 @@ mod tests {
         AdminConfig {
             listen: "127.0.0.1:0".parse().unwrap(),
             key_hashes: keys.iter().map(|key| ApiKey::hash_of(key)).collect(),
+            tls: None,
         }
     }
 

@@ -31,6 +31,8 @@ pub(super) async fn answer(app: &App, request: Request<Incoming>) -> Response<Bo
         return file.unwrap_or_else(|error| reply::error(&error));
     }
     let admitted = match &config.admin {
+        // Probes, which learn no more than whether the gateway lives, and whether it is to be sent requests.
+        _ if matches!(request.uri().path(), "/health" | "/ready") => Ok(()),
         Some(admin) => guard::admit(admin, request.headers()),
         // A reload took the table out of the file: the listener stays until a restart, and lets nobody in.
         None => Err(ApiError::unauthorized(

@@ -1,7 +1,6 @@
 //! Any bytes as a request's body: a request that makes sense, or an error that is the client's. Never
 //! a panic.
 
-use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
@@ -19,14 +18,8 @@ const ENDPOINTS: [Endpoint; 4] = [
     Endpoint::Messages,
 ];
 
-static TEXT: LazyLock<TextModel> = LazyLock::new(|| {
-    let home = || PathBuf::from(std::env::var_os("HOME").expect("HOME"));
-    let file = std::env::var_os("TANDEM_TEST_MODEL").map_or_else(
-        || home().join(".cache/tandem/models/SmolLM2-135M-Instruct.Q4_1.gguf"),
-        PathBuf::from,
-    );
-    TextModel::load(&file).unwrap()
-});
+static TEXT: LazyLock<TextModel> =
+    LazyLock::new(|| TextModel::load(&tandem_text::testing::model_file()).unwrap());
 
 fn known() -> Known {
     Known {

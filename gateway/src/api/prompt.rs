@@ -195,7 +195,10 @@ impl Rendering {
         let rendered = text.render_chat(&Value::Array(messages), options);
         let mut prompt = rendered.map_err(|error| ApiError::template(&error, param))?;
         if let Some(begun) = begun {
-            let at = prompt.rfind(&begun).ok_or_else(|| cannot_continue(param))?;
+            let begun = text.as_rendered(&begun);
+            let at = prompt
+                .rfind(&*begun)
+                .ok_or_else(|| cannot_continue(param))?;
             prompt.truncate(at + begun.len());
         }
         Ok(prompt)

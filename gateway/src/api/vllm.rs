@@ -17,25 +17,28 @@ pub(crate) fn tokenize(body: &[u8], text: &TextModel, known: &Known) -> Result<V
     model(&mut params, known)?;
     let strings = params.boolean("return_token_strs")?.unwrap_or(false);
     let special = params.boolean("add_special_tokens")?;
-    let (words, param, special) = match params.text("prompt")? {
-        Some(prompt) => {
+    type Encode = fn(&TextModel, &str) -> Vec<u32>;
+    let (words, param, encode): (_, _, Encode) = match (params.text("prompt")?, special) {
+        (Some(prompt), special) => {
             params.finish(&[])?;
-            (prompt, "prompt", special.unwrap_or(true))
+            let encode = match special {
+                None | Some(true) => TextModel::encode,
+                Some(false) => TextModel::encode_bare,
+            };
+            (prompt, "prompt", encode)
         }
-        None => (
-            rendered(params, text, known)?,
-            "messages",
-            special.unwrap_or(false),
-        ),
+        (None, special) => {
+            let encode = match special {
+                Some(true) => TextModel::encode_rendered_begun,
+                None | Some(false) => TextModel::encode_rendered,
+            };
+            (rendered(params, text, known)?, "messages", encode)
+        }
     };
     if words.len() > known.longest_text {
         return Err(budget::too_long(param, known.context, None));
     }
-    let tokens = if special {
-        text.encode(&words)
-    } else {
-        text.encode_rendered(&words)
-    };
+    let tokens = encode(text, &words);
     let shown = |token: &u32| words_of(&[*token], text);
     let strings = strings.then(|| tokens.iter().map(shown).collect::<Vec<_>>());
     Ok(json!({

@@ -94,6 +94,11 @@ impl Rules {
         }
     }
 
+    /// Whether anybody shows one.
+    pub(crate) const fn asks_for_keys(&self) -> bool {
+        matches!(self, Self::Keys(_))
+    }
+
     /// How many keys of the file open it; `None` where none is asked for.
     pub(crate) fn keys(&self) -> Option<usize> {
         match self {

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_ENCODING, EXPECT};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, ORIGIN};
 use http::{HeaderMap, Request, StatusCode};
 use http_body::Body;
 use http_body_util::BodyExt;
@@ -51,7 +51,7 @@ fn refusal(error: &io::Error) -> Option<Refusal> {
     error.get_ref()?.downcast_ref::<Refusal>().copied()
 }
 
-/// The whole body; 503 where the bodies of all clients take too much, 413 where it is over `limit` bytes, whatever its headers say.
+/// The whole body, which is JSON; 503 where the bodies of all clients take too much, 413 where it is over `limit` bytes, whatever its headers say.
 pub(crate) async fn read(
     request: Request<RequestBody>,
     limit: u64,
@@ -59,6 +59,7 @@ pub(crate) async fn read(
 ) -> Result<Bytes, ApiError> {
     let (head, mut body) = request.into_parts();
     let gzip = is_gzip(&head.headers)?;
+    json(&head.headers)?;
     // A client that waits for our word before it sends the body gets the reply instead.
     let announced = body.size_hint().lower();
     if announced > limit {
@@ -128,6 +129,31 @@ fn is_gzip(headers: &HeaderMap) -> Result<bool, ApiError> {
         }
     }
     Ok(gzip)
+}
+
+/// Refuses what says of itself that it is something else than JSON. What says nothing is JSON; so is a form
+/// but a page's, since `curl -d` calls everything one.
+fn json(headers: &HeaderMap) -> Result<(), ApiError> {
+    let Some(value) = headers.get(CONTENT_TYPE) else {
+        return Ok(());
+    };
+    let kind = value.to_str().unwrap_or("?");
+    let kind = kind
+        .split(';')
+        .next()
+        .unwrap_or(kind)
+        .trim()
+        .to_ascii_lowercase();
+    let form = kind == "application/x-www-form-urlencoded" && !headers.contains_key(ORIGIN);
+    if form || kind.is_empty() || kind == "application/json" || kind.ends_with("+json") {
+        return Ok(());
+    }
+    let shown: String = kind.chars().take(64).collect();
+    let message = format!("The body's Content-Type is {shown}: want application/json, or none.");
+    Err(ApiError {
+        status: StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        ..ApiError::bad("unsupported_media_type", message)
+    })
 }
 
 fn waits(headers: &HeaderMap) -> bool {

@@ -108,12 +108,17 @@ where
 fn allowed(origins: &CorsOrigins, headers: &HeaderMap) -> Option<HeaderValue> {
     let origin = headers.get(ORIGIN)?;
     match origins {
-        CorsOrigins::None => None,
         CorsOrigins::Any => Some(HeaderValue::from_static("*")),
-        CorsOrigins::These(known) => known
-            .iter()
-            .any(|known| known.as_bytes() == origin.as_bytes())
-            .then(|| origin.clone()),
+        _ => knows(origins, origin.as_bytes()).then(|| origin.clone()),
+    }
+}
+
+/// Whether scripts of that origin's pages may ask.
+pub(super) fn knows(origins: &CorsOrigins, origin: &[u8]) -> bool {
+    match origins {
+        CorsOrigins::None => false,
+        CorsOrigins::Any => true,
+        CorsOrigins::These(known) => known.iter().any(|known| known.as_bytes() == origin),
     }
 }
 

@@ -12,6 +12,7 @@ use super::bounds::BoundsLayer;
 use super::catch::CatchLayer;
 use super::cors::CorsLayer;
 use super::envelope::EnvelopeLayer;
+use super::foreign::{ForeignLayer, Homes};
 use super::http1::HeadLimits;
 use super::observe::ObserveLayer;
 use super::reply::Body;
@@ -48,8 +49,14 @@ where
 {
 }
 
-/// All of the gateway. `http3` is the port, where HTTP/3 is served.
-pub(crate) fn answers(app: Arc<App>, config: &HttpConfig, http3: Option<u16>) -> impl Answers {
+/// All of the gateway. `http3` is the port, where HTTP/3 is served; `loopback` says whether other machines
+/// do not reach it.
+pub(crate) fn answers(
+    app: Arc<App>,
+    config: &HttpConfig,
+    http3: Option<u16>,
+    loopback: bool,
+) -> impl Answers {
     ServiceBuilder::new()
         .layer(RequestIdLayer)
         .layer(TraceLayer {
@@ -66,6 +73,10 @@ pub(crate) fn answers(app: Arc<App>, config: &HttpConfig, http3: Option<u16>) ->
             limits: head_limits(config),
             // One alone always fits.
             room: BodyRoom::new(config.max_bodies_bytes.max(app.max_body_bytes())),
+        })
+        .layer(ForeignLayer {
+            gate: Arc::clone(&app.gate),
+            homes: Arc::new(Homes::new(config, loopback)),
         })
         .layer(AuthLayer {
             gate: Arc::clone(&app.gate),

@@ -15,7 +15,7 @@ use super::http3;
 use super::layers::head_limits;
 use super::pace::Pace;
 use super::server::{Front, Limits};
-use super::tls::{Tls, TlsError};
+use super::tls::{Tls, TlsError, Whom};
 use crate::metrics::Metrics;
 use crate::reload::{Commit, Part};
 
@@ -63,7 +63,7 @@ pub(crate) fn open(config: &GatewayConfig, metrics: &Arc<Metrics>) -> Result<Ope
     let limits = limits(config);
     let follows = FollowsLimits(watch::Sender::new(limits));
     let tls = match &config.tls {
-        Some(tls) => Some(Tls::open(tls, metrics).map_err(OpenError::Tls)?),
+        Some(tls) => Some(Tls::open(Whom::Clients, tls, metrics).map_err(OpenError::Tls)?),
         None => None,
     };
     let mut watch: Vec<_> = tls.iter().map(Tls::watch).collect();

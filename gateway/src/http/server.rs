@@ -140,7 +140,10 @@ async fn end(mut connections: JoinSet<()>, patience: Duration, halt: impl FnOnce
     if timeout(patience, all(&mut connections)).await.is_ok() {
         return;
     }
-    tracing::warn!(open = connections.len(), "requests did not end in time");
+    tracing::warn!(
+        open = connections.len(),
+        "requests did not end in time; they end with an error"
+    );
     halt();
     let _ = timeout(LAST_EVENTS, all(&mut connections)).await;
     connections.shutdown().await;

@@ -1,4 +1,4 @@
-//! The certificate that clients see, and its exchange for a newer one while the gateway runs.
+//! The certificate that clients, or operators, see, and its exchange for a newer one while the gateway runs.
 //!
 //! What must hold: what is in use was right when it was loaded, certificate, key and authorities
 //! together; files that are not right change nothing.
@@ -63,7 +63,25 @@ pub(crate) struct Tls {
     inner: Arc<Inner>,
 }
 
+/// Whom a certificate is shown to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whom {
+    Clients,
+    Operators,
+}
+
+impl Whom {
+    /// The table that names the files.
+    pub(crate) const fn table(self) -> &'static str {
+        match self {
+            Self::Clients => "tls",
+            Self::Operators => "admin.tls",
+        }
+    }
+}
+
 struct Inner {
+    whom: Whom,
     config: TlsConfig,
     metrics: Arc<Metrics>,
     loaded: watch::Sender<Loaded>,
@@ -105,11 +123,16 @@ pub(crate) enum Reload {
 
 impl Tls {
     /// Loads the files.
-    pub(crate) fn open(config: &TlsConfig, metrics: &Arc<Metrics>) -> Result<Self, TlsError> {
+    pub(crate) fn open(
+        whom: Whom,
+        config: &TlsConfig,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Self, TlsError> {
         let files = Files::read(config)?;
         let loaded = files.load(config)?;
-        metrics.http.certificate(loaded.expiry);
+        let expiry = loaded.expiry;
         let inner = Inner {
+            whom,
             config: config.clone(),
             metrics: Arc::clone(metrics),
             loaded: watch::Sender::new(loaded),
@@ -118,9 +141,27 @@ impl Tls {
                 seen: Ok(files),
             }),
         };
-        Ok(Self {
+        let tls = Self {
             inner: Arc::new(inner),
-        })
+        };
+        tls.tell(expiry);
+        Ok(tls)
+    }
+
+    /// Operators' expiry is told with the other certificates of the fleet's own.
+    fn tell(&self, expiry: i64) {
+        if self.inner.whom == Whom::Clients {
+            self.inner.metrics.http.certificate(expiry);
+        }
+    }
+
+    pub(crate) fn whom(&self) -> Whom {
+        self.inner.whom
+    }
+
+    /// Seconds since 1970 at which what is in use expires.
+    pub(crate) fn expiry(&self) -> i64 {
+        self.inner.loaded.borrow().expiry
     }
 
     /// What is in use.
@@ -157,7 +198,7 @@ impl Tls {
             seen: Ok(files),
         };
         inner.metrics.http.reloaded(true);
-        inner.metrics.http.certificate(loaded.expiry);
+        self.tell(loaded.expiry);
         inner.loaded.send_replace(loaded);
         tracing::info!(certificate = %inner.config.certificate.display(), "new certificate");
     }

@@ -37,7 +37,7 @@ const GAUGES: [(&str, &str); 8] = [
     (STOPPING, "Whether the gateway is about to stop."),
     (
         EXPIRY,
-        "Seconds since 1970 at which a certificate of the control plane expires, by whose it is.",
+        "Seconds since 1970 at which a certificate of the fleet's own expires, by whose it is.",
     ),
 ];
 
@@ -98,6 +98,10 @@ fn certificates(recorder: &PrometheusRecorder, app: &App) {
     let name = &app.live.get().identity.name;
     expiry("gateway", name, app.endpoint.expiry());
     expiry("authority", "ca", app.endpoint.authority_expiry());
+    if let Some(tls) = &app.admin_tls {
+        let at = u64::try_from(tls.expiry()).unwrap_or_default();
+        expiry("operators", "listener", at);
+    }
     for seat in app.roster.seats().values() {
         // One that is not connected, or is of an older make, does not tell.
         let told = seat.load.as_ref().map(|load| load.certificate_expiry);

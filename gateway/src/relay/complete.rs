@@ -57,14 +57,7 @@ mod tests {
     use super::*;
 
     fn model() -> Arc<TextModel> {
-        let path = std::env::var_os("TANDEM_TEST_MODEL").map_or_else(
-            || {
-                let home = std::env::var_os("HOME").expect("HOME");
-                std::path::PathBuf::from(home)
-                    .join(".cache/tandem/models/SmolLM2-135M-Instruct.Q4_1.gguf")
-            },
-            std::path::PathBuf::from,
-        );
+        let path = tandem_text::testing::model_file();
         Arc::new(TextModel::load(&path).unwrap())
     }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use tandem_core::pairing::Pair;
 use tandem_core::{RequestId, WorkerId};
 
-use super::{Progress, Stage, why};
+use super::{Progress, why};
 
 /// How requests end well.
 const FINISHED: [&str; 4] = ["stop", "length", "tool_calls", "content_filter"];
@@ -30,8 +30,6 @@ pub(super) struct Decision {
     pub(super) endpoint: &'static str,
     pub(super) tenant: Arc<str>,
     pub(super) ended_at_ms: u64,
-    pub(super) total: Duration,
-    pub(super) ttft: Option<Duration>,
     pub(super) tokens: u64,
     pub(super) progress: Progress,
 }
@@ -46,11 +44,10 @@ impl Decision {
             _ => None,
         });
         let how = how.unwrap_or("client_gone");
-        let stages: Map<String, Value> = Stage::ALL
-            .into_iter()
-            .zip(progress.spent)
-            .filter(|(_, spent)| !spent.is_zero())
-            .map(|(stage, spent)| (stage.spent_as().to_owned(), json!(ms(spent))))
+        let took = progress.took.as_ref();
+        let stages = took.iter().flat_map(|took| &took.stages);
+        let stages: Map<String, Value> = stages
+            .map(|(stage, took)| (stage.as_str().to_owned(), json!(ms(*took))))
             .collect();
         json!({
             "request": self.request.to_string(),
@@ -64,8 +61,8 @@ impl Decision {
             "prefill": pair.and_then(|pair| pair.prefill.as_ref()).map(WorkerId::as_str),
             "prompt_tokens": progress.prompt_tokens,
             "tokens": self.tokens,
-            "ttft_ms": self.ttft.map(ms),
-            "total_ms": ms(self.total),
+            "ttft_ms": took.and_then(|took| took.ttft).map(ms),
+            "total_ms": took.map(|took| ms(took.total)),
             "stages": stages,
             "steps": told(&progress.steps),
         })

@@ -17,8 +17,8 @@ async fn a_requests_way_is_told_while_it_is_in_flight_and_after() {
     let requests = Arc::new(Requests::default());
     let id = RequestId(7);
     let tracked = requests.enter(id, "mine".into(), "chat", Caller::of("acme"));
-    tracked.stage(Stage::Queued);
-    assert_eq!(requests.json()[0]["stage"], "queued");
+    tracked.stage(Stage::Queue);
+    assert_eq!(requests.json()[0]["stage"], "queue");
     tracked.asked(&pair("d0"));
     tracked.not_taken("no room");
     tracked.asked(&pair("d1"));
@@ -32,6 +32,19 @@ async fn a_requests_way_is_told_while_it_is_in_flight_and_after() {
         [("d1", 1), ("p", 1)].map(|(w, n)| (worker(w), n)).into()
     );
     assert_eq!(requests.leases()[0]["pages"], 5);
+    // The prompt is there, and the prefill worker has nothing to do any more.
+    tracked.started();
+    assert_eq!(requests.json()[0]["stage"], "first_token");
+    assert_eq!(requests.by_worker(), [(worker("d1"), 1)].into());
+    assert_eq!(requests.on(&worker("p")), 0);
+    tracked.token();
+    assert_eq!(requests.json()[0]["stage"], "decode");
+    // The answer goes on on another pair, which computes its prompt anew.
+    tracked.asked(&pair("d2"));
+    tracked.reserved(6);
+    assert_eq!(requests.on(&worker("p")), 1);
+    tracked.started();
+    assert_eq!(requests.json()[0]["stage"], "decode");
     tracked.ended("stop");
     let open = requests.explain("mine").unwrap();
     drop(tracked);
@@ -50,31 +63,33 @@ async fn a_requests_way_is_told_while_it_is_in_flight_and_after() {
     assert_eq!(requests.explain("other"), None);
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_ended_request_tells_how_long_each_stage_took() {
+#[tokio::test]
+async fn an_ended_request_took_in_each_stage_what_its_log_says() {
     let requests = Arc::new(Requests::default());
-    let wait = |ms| tokio::time::advance(Duration::from_millis(ms));
     let tracked = requests.enter(RequestId(1), "mine".into(), "chat", Caller::of("t"));
-    wait(1).await;
-    tracked.stage(Stage::Queued);
-    wait(10).await;
-    tracked.asked(&pair("d0"));
-    wait(2).await;
-    tracked.not_taken("no room");
-    wait(20).await;
+    let begin = std::time::Instant::now();
+    let at = |ms| begin + Duration::from_millis(ms);
+    let mut times = RequestTimes::new(begin);
+    times.submitted(at(1));
+    times.paired(at(31));
+    times.reserved(at(35));
+    times.started(at(85));
+    times.prompt(tandem_telemetry::PromptTimes {
+        compute: Duration::from_millis(30),
+        exposed: Duration::from_millis(5),
+    });
+    times.tokens_came(at(90), 1);
+    times.tokens_came(at(188), 1);
+    times.ended(at(190));
     tracked.asked(&pair("d1"));
-    wait(2).await;
-    tracked.reserved(1);
-    wait(50).await;
-    tracked.stage(Stage::Decoding);
-    wait(5).await;
     tracked.token();
     tracked.token();
-    wait(100).await;
     tracked.ended("stop");
+    tracked.took(&times);
     drop(tracked);
     let row = &requests.recent(5)[0];
-    let want = json!({"read": 1.0, "queue": 30.0, "lease": 4.0, "prefill": 50.0, "decode": 105.0});
+    let want = json!({"read": 1.0, "queue": 30.0, "lease": 4.0, "prefill_queue": 15.0, "prefill": 30.0,
+        "transfer": 5.0, "first_token": 5.0, "decode": 98.0, "end": 2.0});
     assert_eq!(row["stages"], want);
     assert_eq!(
         (&row["ttft_ms"], &row["total_ms"]),

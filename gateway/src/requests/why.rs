@@ -63,6 +63,7 @@ fn stage(why: &StageWhy) -> Value {
     let out = out.map(|(worker, why)| json!({"worker": worker.as_str(), "why": why.as_str()}));
     json!({
         "rule": why.rule,
+        "score": "the higher the better",
         "candidates": why.candidates,
         "shown": why.shown.iter().map(shown).collect::<Vec<_>>(),
         "filtered": counts,

@@ -19,6 +19,7 @@ fn with_admin(config: &mut GatewayConfig) {
     config.admin = Some(AdminConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
         key_hashes: Vec::new(),
+        tls: None,
     });
 }
 
@@ -63,7 +64,7 @@ async fn a_request_is_seen_in_flight_and_explained_after() {
     assert_eq!(request["request_id"], "job-1");
     assert_eq!(
         (&request["stage"], &request["tokens"]),
-        (&json!("decoding"), &json!(1))
+        (&json!("decode"), &json!(1))
     );
     assert_eq!(
         (&request["decode"], &request["tenant"]),
@@ -145,6 +146,7 @@ async fn every_choice_is_explained_with_all_candidates_and_who_was_none() {
         (&stage["rule"], &stage["candidates"]),
         (&json!("least_loaded"), &json!(1))
     );
+    assert_eq!(stage["score"], "the higher the better");
     let shown = &stage["shown"][0];
     assert_eq!(
         (&shown["worker"], &shown["pages"]),
@@ -336,6 +338,9 @@ async fn operators_show_a_key_of_their_own() {
             "{path}"
         );
     }
+    for probe in ["/health", "/ready"] {
+        assert_eq!(get(gateway.admin(), probe).await.status, 200, "{probe}");
+    }
     let asked = request(Method::GET, "/admin/workers", "");
     let asked = with_key(asked, "authorization", &format!("Bearer {}", key.reveal()));
     assert_eq!(send(gateway.admin(), asked).await.status, 200);
@@ -450,7 +455,17 @@ async fn ended_requests_are_told_with_their_stages_the_latest_first() {
     );
     let stages = answered["stages"].as_object().unwrap();
     assert!(
-        stages.contains_key("read") && stages.contains_key("decode"),
+        [
+            "read",
+            "queue",
+            "lease",
+            "prefill",
+            "first_token",
+            "decode",
+            "end"
+        ]
+        .iter()
+        .all(|stage| stages.contains_key(*stage)),
         "{stages:?}"
     );
     let sum: f64 = stages.values().map(|ms| ms.as_f64().unwrap()).sum();

@@ -11,6 +11,7 @@ use tandem_config::{
     IdentityConfig, LogConfig, PolicySettings, TelemetryConfig,
 };
 use tandem_gateway::{Origin, StartError, Started};
+use tandem_text::testing::model_file;
 use tandem_wire::identity::{Authority, PeerRole};
 use tandem_wire::proto;
 use tandem_wire::task::{Task, spawn};
@@ -31,16 +32,6 @@ pub(crate) struct Gateway {
     admin: Option<SocketAddr>,
     stop: oneshot::Sender<()>,
     task: Task<Result<(), StartError>>,
-}
-
-pub(crate) fn model_file() -> PathBuf {
-    std::env::var_os("TANDEM_TEST_MODEL").map_or_else(
-        || {
-            let home = std::env::var_os("HOME").expect("HOME");
-            PathBuf::from(home).join(".cache/tandem/models/SmolLM2-135M-Instruct.Q4_1.gguf")
-        },
-        PathBuf::from,
-    )
 }
 
 /// A folder with an authority and the gateway's certificate.
@@ -72,7 +63,11 @@ pub(crate) fn config(pki: &TempDir, workers: Vec<SocketAddr>) -> GatewayConfig {
         drain_pause: Duration::ZERO,
         auth: AuthConfig::Unsaid,
         admin: None,
-        http: HttpConfig::default(),
+        http: HttpConfig {
+            // What tests that write bytes call it.
+            hosts: vec!["g".into(), "gateway".into()],
+            ..HttpConfig::default()
+        },
         tls: None,
         policy: PolicySettings::default(),
         admission: AdmissionSettings::one_class(1_000_000),

@@ -23,6 +23,7 @@ mod http1;
 mod http2;
 mod http3;
 mod limits;
+mod log;
 mod messages;
 mod one_call;
 mod parameters;

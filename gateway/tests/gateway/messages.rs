@@ -1,5 +1,7 @@
 //! Anthropic's messages, with their own events and errors.
 
+use std::time::Duration;
+
 use http::Method;
 use serde_json::{Value, json};
 use tandem_wire::proto::generate_reply::Kind;
@@ -94,9 +96,19 @@ async fn a_streamed_message_has_anthropics_events() {
     let body = with(asked(), json!({"stream": true}));
     let serve = async {
         let mut call = worker.call().await;
-        call.answer(&["Par", "", "is"], FinishReason::Stop).await;
+        call.start().await;
+        for (token, text) in [(1, "Par"), (2, ""), (3, "is")] {
+            call.token(token, text).await;
+        }
+        call.say(Kind::Finished(proto::Finished {
+            reason: FinishReason::Stop.into(),
+            cached_tokens: CACHED_TOKENS,
+            ..proto::Finished::default()
+        }))
+        .await;
+        call.generate.tokens.len() as u64
     };
-    let (mut stream, ()) = tokio::join!(post_stream(gateway.address, MESSAGES, &body), serve);
+    let (mut stream, prompt) = tokio::join!(post_stream(gateway.address, MESSAGES, &body), serve);
     assert!(stream.headers.contains_key("request-id"));
     let events: Vec<Value> = stream
         .rest()
@@ -129,7 +141,20 @@ async fn a_streamed_message_has_anthropics_events() {
         events[6]["delta"],
         json!({"stop_reason": "end_turn", "stop_sequence": null})
     );
-    assert_eq!(events[6]["usage"]["output_tokens"], 3);
+    // What somebody held is known at the end only; then it counts.
+    let begun = &events[0]["message"]["usage"];
+    assert_eq!(
+        (&begun["input_tokens"], &begun["cache_read_input_tokens"]),
+        (&json!(prompt), &json!(0))
+    );
+    let cached = u64::from(CACHED_TOKENS);
+    let usage = json!({
+        "input_tokens": prompt - cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached,
+        "output_tokens": 3,
+    });
+    assert_eq!(events[6]["usage"], usage);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -197,6 +222,23 @@ async fn an_answer_may_be_held_to_a_schema() {
     };
     let (_, generate) = tokio::join!(post(gateway.address, MESSAGES, &free), serve);
     assert_eq!(generate.sampling.unwrap().constraint, None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_schema_that_cannot_be_followed_is_refused_before_a_lease() {
+    let (_pki, gateway, mut worker) = with_one_worker().await;
+    let schema = json!({"type": "object", "not": {"required": ["a"]}});
+    let format = json!({"type": "json_schema", "schema": schema});
+    let body = with(asked(), json!({"output_config": {"format": format}}));
+    for body in [body.clone(), with(body, json!({"stream": true}))] {
+        let reply = post(gateway.address, MESSAGES, &body).await;
+        assert_eq!(reply.status, 400, "{}", reply.body);
+        assert_eq!(error(&reply), "invalid_request_error");
+        let message = reply.json()["error"]["message"].to_string();
+        assert!(message.contains("output_config.format.schema"), "{message}");
+    }
+    assert!(worker.is_left_alone(Duration::from_millis(50)).await);
+    gateway.at_rest().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,8 +1,6 @@
 //! Who comes in, what the others are told, and what is never written down.
 
-use std::io::Write;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http::{Method, Request};
@@ -13,6 +11,7 @@ use tandem_wire::proto::FinishReason;
 
 use crate::client::{Reply, post, request, send};
 use crate::harness::{CHAT, Gateway, chat, with_one_worker_and};
+use crate::log::Log;
 use crate::scripted_worker::{MODEL, ScriptedWorker};
 
 pub(crate) fn key(n: u8) -> ApiKey {
@@ -188,32 +187,11 @@ async fn a_key_for_other_models_or_of_the_past_is_told_so() {
     assert!(alone);
 }
 
-/// All that was logged.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn neither_keys_nor_texts_are_ever_logged() {
     let log = Log::default();
-    let writer = log.clone();
-    // Everything, of every library. This is the only test of this file that may set it for its process.
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
-        .with_ansi(false)
-        .with_writer(move || writer.clone())
-        .finish();
-    let _guard = tracing::subscriber::set_global_default(subscriber);
+    // Of every library. This is the only test of this file that may do so for its process.
+    log.take_all();
     let key = key(7);
     let (_pki, gateway, mut worker) = guarded(&[entry(&key)]).await;
     let mut body = chat();
@@ -250,7 +228,7 @@ async fn neither_keys_nor_texts_are_ever_logged() {
     let unguarded = post(gateway.address, CHAT, &body).await;
     assert_eq!(unguarded.status, 401);
     gateway.stop().await;
-    let text = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
+    let text = log.text();
     let secret = &key.reveal()[key.reveal().len() - 40..key.reveal().len() - 2];
     assert!(
         text.contains("tenant=\"acme\"") && text.contains(key.id()),

@@ -18,6 +18,7 @@ fn by_session(config: &mut GatewayConfig) {
     config.admin = Some(AdminConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
         key_hashes: Vec::new(),
+        tls: None,
     });
 }
 

@@ -1,24 +1,22 @@
 //! What is told of requests: metrics, the log's line, spans.
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 use tandem_config::GatewayConfig;
 use tandem_telemetry::testing::Collector;
 use tandem_wire::proto;
 use tandem_wire::proto::FinishReason;
 use tandem_wire::proto::generate_reply::Kind;
-use tracing_subscriber::fmt::MakeWriter;
 
 use crate::client::{self, Reply, get, post, send};
 use crate::exposition::Exposition;
 use crate::harness::{
     CHAT, COMPLETIONS, Gateway, chat, with, with_one_worker, with_one_worker_and,
 };
+use crate::log::Log;
 use crate::scripted_worker::{CACHED_TOKENS, MODEL, ScriptedWorker};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -257,54 +255,6 @@ async fn vllms_names_can_be_left_out() {
     let vllm = all.families.keys().find(|name| name.starts_with("vllm"));
     assert_eq!(vllm, None);
     assert_eq!(all.value("tandem_generation_tokens_total", &[]), Some(3.0));
-}
-
-/// What is logged, where the test's own thread logs it.
-#[derive(Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
-
-impl Log {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-
-    /// Is what this thread logs to, for as long as the guard is kept.
-    pub(crate) fn take_over(&self) -> tracing::subscriber::DefaultGuard {
-        let subscriber = tracing_subscriber::fmt()
-            .json()
-            .flatten_event(true)
-            .with_max_level(tracing::Level::TRACE)
-            .with_writer(self.clone())
-            .finish();
-        tracing::subscriber::set_default(subscriber)
-    }
-
-    pub(crate) fn requests(&self) -> Vec<Value> {
-        let text = self.text();
-        let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
-        lines
-            .filter(|line: &Value| line["message"] == "request")
-            .collect()
-    }
 }
 
 // One thread: the log is that of the thread that the test runs on.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls_pki_types::CertificateDer;
-use tandem_config::{GatewayConfig, TlsConfig};
+use tandem_config::{AdminConfig, GatewayConfig, TlsConfig};
 use tandem_gateway::run;
 use tandem_wire::identity::{Authority, Certificate};
 use tandem_wire::proto;
@@ -136,6 +136,45 @@ async fn a_new_certificate_is_taken_over_and_a_broken_one_is_not() {
     std::fs::write(site.path("key.pem"), key).unwrap();
     let third = site.renew();
     eventually("mended", || async { seen(&site, &gateway).await == third }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operators_have_a_certificate_of_their_own_that_is_exchanged_too() {
+    let site = Site::new();
+    let first = site.renew();
+    let pki = pki();
+    let mut config = config(&pki, Vec::new());
+    config.admin = Some(AdminConfig {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        key_hashes: Vec::new(),
+        tls: Some(site.config()),
+    });
+    let gateway = Gateway::start(config).await;
+    let shown = async || {
+        let socket = site.connect(gateway.admin(), &["http/1.1"], false).await;
+        let socket = socket.unwrap();
+        let chain = socket.get_ref().1.peer_certificates().unwrap();
+        let first = chain[0].clone().into_owned();
+        let mut raw = Raw::over(socket);
+        raw.write("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            .await;
+        (first, raw.reply(false).await.body)
+    };
+    let (seen, metrics) = shown().await;
+    assert_eq!(seen, first);
+    let expiry = "tandem_certificate_expiry_seconds{role=\"operators\",name=\"listener\"} ";
+    assert!(metrics.contains(expiry), "{metrics}");
+    // Clients have none.
+    assert!(
+        metrics.contains("\ntandem_tls_certificate_expiry_seconds 0\n"),
+        "{metrics}"
+    );
+    assert!(site.connect(gateway.admin(), &["h2"], false).await.is_err());
+    let second = site.renew();
+    eventually("renewed", async || shown().await.0 == second).await;
+    let mut plain = Raw::connect(gateway.admin()).await;
+    plain.write(HEALTH).await;
+    assert!(!plain.rest().await.contains("HTTP/1.1 200"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,8 +10,8 @@ use tandem_wire::proto::FinishReason;
 
 use crate::client::{self, post, send};
 use crate::harness::{CHAT, COMPLETIONS, chat, with, with_one_worker_and};
+use crate::log::Log;
 use crate::scripted_worker::{Call, MODEL, ScriptedWorker};
-use crate::telemetry::Log;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CLIENT: &str = "00f067aa0ba902b7";

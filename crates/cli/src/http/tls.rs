@@ -1,5 +1,8 @@
 //! TLS to a gateway: whom to trust, and what to do where a handshake fails.
 
+mod pinned;
+
+use std::fmt::Display;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,34 +12,42 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{AlertDescription, CertificateError, ClientConfig, Error, RootCertStore};
 use tokio_rustls::TlsConnector;
 
-/// Trusts the authorities of a file, or else the system's.
+use pinned::{Pinned, is_authority};
+
+/// Trusts the authorities and certificates of a file, or else the system's authorities.
 pub(super) fn connector(ca: Option<&Path>) -> Result<TlsConnector, String> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
     let mut roots = RootCertStore::empty();
-    match ca {
+    let builder = match ca {
         Some(path) => {
-            for certificate in authorities(path)? {
-                let refused = |error| format!("{}: {error}", path.display());
-                roots.add(certificate).map_err(refused)?;
+            let certificates = authorities(path)?;
+            let refused = |error: &dyn Display| format!("{}: {error}", path.display());
+            for certificate in &certificates {
+                let added = roots.add(certificate.clone());
+                added.map_err(|error| refused(&error))?;
             }
+            let pinned = Pinned::new(certificates, roots, provider);
+            let pinned = pinned.map_err(|error| refused(&error))?;
+            let builder = builder.dangerous();
+            builder.with_custom_certificate_verifier(Arc::new(pinned))
         }
         None => {
             // What of them cannot be read trusts nobody.
             let system = rustls_native_certs::load_native_certs().certs;
             let _ = roots.add_parsable_certificates(system);
+            builder.with_root_certificates(roots)
         }
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    };
+    let mut config = builder.with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
 fn authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let fail = |error: &dyn std::fmt::Display| format!("--ca {}: {error}", path.display());
+    let fail = |error: &dyn Display| format!("--ca {}: {error}", path.display());
     let pem = std::fs::read(path).map_err(|error| fail(&error))?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     let found = found.map_err(|error| fail(&error))?;
@@ -67,6 +78,10 @@ pub(super) fn explained(error: &io::Error, host: &str) -> String {
         Some(Error::InvalidCertificate(
             CertificateError::Expired | CertificateError::ExpiredContext { .. },
         )) => "its certificate has expired: renew it".to_owned(),
+        Some(error) if is_authority(error) => {
+            "its certificate is its own authority: give that very certificate with --ca FILE"
+                .to_owned()
+        }
         Some(Error::InvalidMessage(_)) => "it speaks no TLS: ask with http://".to_owned(),
         Some(Error::AlertReceived(AlertDescription::CertificateRequired)) => {
             "it asks clients for a certificate ([tls] client_ca): ask its listener for operators"

@@ -86,6 +86,13 @@ impl<'a> Document<'a> {
         self.sections.contains_key(name)
     }
 
+    /// The line of a table's key, while the table has not been taken out.
+    pub(crate) fn line_of_key(&self, section: &str, key: &str) -> Option<usize> {
+        let table = self.sections.get(section)?.value.as_table()?;
+        let (key, _) = table.iter().find(|(name, _)| name.get_ref() == key)?;
+        Some(self.line_of(key.span().start))
+    }
+
     /// Takes a table out, with its line.
     pub(crate) fn take(&mut self, name: &str) -> Option<Located<DeValue<'a>>> {
         self.sections.remove(name)
@@ -166,7 +173,7 @@ impl<'a> Document<'a> {
         self.problem(line, message);
     }
 
-    pub(super) fn problem(&mut self, line: Option<usize>, message: String) {
+    pub(crate) fn problem(&mut self, line: Option<usize>, message: String) {
         self.problems.push(Problem {
             path: self.path.to_owned(),
             line,

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 
 use toml::de::DeValue;
 
+use crate::error::nearest;
+
 /// What a socket address looks like, for messages.
 pub(crate) const SOCKET: &str = "an address and port such as \"127.0.0.1:8080\"";
 
@@ -64,12 +66,18 @@ pub(super) fn choose<T: Copy>(value: &DeValue<'_>, choices: &[(&str, T)]) -> Opt
         .map(|(_, choice)| *choice)
 }
 
+/// What follows a value that is none of the words, and near one of them.
+pub(super) fn hint<T>(value: &DeValue<'_>, choices: &[(&str, T)]) -> String {
+    let names = choices.iter().map(|(name, _)| *name);
+    let meant = value.as_str().and_then(|word| nearest(word, names));
+    meant.map_or_else(String::new, |name| format!("; did you mean \"{name}\"?"))
+}
+
 /// Words that are known, for messages.
 pub(super) struct Choices<'a, T>(pub(super) &'a [(&'a str, T)]);
 
 impl<T> Display for Choices<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("one of ")?;
         for (index, (name, _)) in self.0.iter().enumerate() {
             let separator = if index == 0 { "" } else { ", " };
             write!(f, "{separator}\"{name}\"")?;
@@ -92,7 +100,7 @@ impl Display for Shown<'_, '_> {
             DeValue::Integer(number) => write!(f, "{number}"),
             DeValue::Float(number) => write!(f, "{number}"),
             DeValue::Boolean(flag) => write!(f, "{flag}"),
-            DeValue::Datetime(_) => f.write_str("a date"),
+            DeValue::Datetime(date) => write!(f, "the date {date}"),
             DeValue::Array(_) => f.write_str("a list"),
             DeValue::Table(_) => f.write_str("a table"),
         }

@@ -40,10 +40,11 @@ fn who_may_use_a_gateway_is_said_once_and_whole() {
         ["etc/t.toml:5: [auth] mode: \"open\" beside keys or jwks: want one of them"]
     );
     assert_eq!(
-        auth("jwks = \"j\"\njwt_issuer = \"i\"\njwt_algorithms = [\"HS256\"]\n"),
+        auth("jwks = \"j\"\njwt_issuer = \"i\"\njwt_algorithms = [\"RS256\", \"HS256\"]\n"),
         [
             "etc/t.toml:5: [auth] jwks: needs jwt_audience beside it",
-            "etc/t.toml:7: [auth] jwt_algorithms: want a list of \"RS256\", \"ES256\" and \"EdDSA\", found a list",
+            "etc/t.toml:7: [auth] jwt_algorithms: want a list of at least one of \"RS256\", \"ES256\", \"EdDSA\", \
+             found the text \"HS256\" in it; did you mean \"RS256\"?",
         ]
     );
     assert_eq!(
@@ -74,6 +75,13 @@ fn operators_get_a_listener_and_outside_of_the_machine_a_key() {
     let text = format!("listen = \"[::]:1\"\nkey_hash = [{hash}, {hash}]\n");
     let config = admin(&text).unwrap().gateway.unwrap().admin.unwrap();
     assert_eq!(config.key_hashes.len(), 2);
+    let tls = admin("tls = { certificate = \"c.pem\", key = \"k.pem\" }\n").unwrap();
+    let tls = tls.gateway.unwrap().admin.unwrap().tls.unwrap();
+    assert_eq!(tls.certificate, PathBuf::from("etc/c.pem"));
+    assert_complaint(
+        &format!("{GATEWAY}[admin]\ntls = {{ certificate = \"c.pem\" }}\n"),
+        "5: [admin.tls] needs `key`: a path, relative to this file's folder or absolute",
+    );
     assert!(admin("key_hash = \"geheim\"\n").is_err());
     assert!(admin("key_hash = []\n").is_err());
 }

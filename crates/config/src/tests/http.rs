@@ -23,6 +23,13 @@ fn http_and_tls_are_read_and_their_mistakes_located() {
     let any = parse(&format!("{GATEWAY}[http]\ncors_origins = \"*\"\n")).unwrap();
     assert_eq!(any.gateway.unwrap().http.cors_origins, CorsOrigins::Any);
 
+    let named = parse(&format!("{GATEWAY}[http]\nhosts = [\"a.example\"]\n")).unwrap();
+    assert_eq!(named.gateway.unwrap().http.hosts, ["a.example"]);
+    assert_complaint(
+        &format!("{GATEWAY}[http]\nhosts = [\"a:80\"]\n"),
+        "5: [http] hosts: want a list of names such as [\"tandem.internal\"], in lower case and without a \
+         port, found the text \"a:80\" in it",
+    );
     assert_complaint(
         &format!("{GATEWAY}[http]\nhttp3 = true\n"),
         "5: [http] http3: HTTP/3 needs TLS, and there is no [tls]",
@@ -34,8 +41,10 @@ fn http_and_tls_are_read_and_their_mistakes_located() {
     for bad in ["a.example", "https://a.example/", "https://A.example", "*"] {
         assert_complaint(
             &format!("{GATEWAY}[http]\ncors_origins = [\"{bad}\"]\n"),
-            "5: [http] cors_origins: want \"*\" or a list of origins such as \
-             [\"https://chat.example.com\"], found a list",
+            &format!(
+                "5: [http] cors_origins: want \"*\" or a list of origins such as \
+                 [\"https://chat.example.com\"], found the text \"{bad}\" in it"
+            ),
         );
     }
 }

@@ -14,7 +14,7 @@ fn a_policy_alone_is_a_preset_and_its_mistakes_are_located() {
         "[policy.prefill]\nchoose = \"least_laoded\"\n",
         "2: [policy.prefill] choose: want one of \"random\", \"round_robin\", \"power_of_two\", \
          \"least_loaded\", \"consistent_hash\", \"prefix_aware\", \"kvcache_centric\", \"kv_cost\", \
-         \"splitwise\", \"slo_aware\", \"scored\", found the text \"least_laoded\"",
+         \"splitwise\", \"slo_aware\", \"scored\", found the text \"least_laoded\"; did you mean \"least_loaded\"?",
     );
     assert_complaint(
         "[policy]\nseed = \"x\"\n",

@@ -72,6 +72,45 @@ fn a_value_out_of_range_is_told_the_range() {
 }
 
 #[test]
+fn a_word_that_is_nearly_one_of_those_wanted_is_told_which() {
+    let level = |word: &str| complaints(&format!("{GATEWAY}[log]\nformat = \"{word}\"\n"));
+    assert!(level("jsno")[0].ends_with("found the text \"jsno\"; did you mean \"json\"?"));
+    assert!(level("JSON")[0].ends_with("found the text \"JSON\"; did you mean \"json\"?"));
+    assert!(level("csv")[0].ends_with("found the text \"csv\""));
+}
+
+#[test]
+fn two_listeners_on_one_address_are_both_named() {
+    let own = GATEWAY.replace("[gateway]\n", "[gateway]\nlisten = \"127.0.0.1:8081\"\n");
+    assert_complaint(
+        &format!("{own}[admin]\n"),
+        "2: [admin] listen: 127.0.0.1:8081 is taken by [gateway] listen, 127.0.0.1:8081: want another port",
+    );
+    let worker = WORKER.replace("127.0.0.1:0", "0.0.0.0:8080");
+    assert_complaint(
+        &format!("{GATEWAY}{worker}"),
+        "7: [worker] listen: 0.0.0.0:8080 is taken by [gateway] listen, 127.0.0.1:8080: want another port",
+    );
+    let any = own.replace("8081", "0");
+    assert!(parse(&format!("{any}[admin]\nlisten = \"127.0.0.1:0\"\n")).is_ok());
+    assert!(parse(&format!("{own}[admin]\nlisten = \"127.0.0.1:8082\"\n")).is_ok());
+}
+
+#[test]
+fn an_entry_of_a_list_that_is_not_what_is_wanted_is_shown() {
+    assert_complaint(
+        &GATEWAY.replace("7101\"", "7101\", \"localhost\""),
+        "3: [gateway] workers: want a list of addresses such as [\"127.0.0.1:7101\"], found the text \
+         \"localhost\" in it",
+    );
+    assert_complaint(
+        &format!("{WORKER}devices = [\"node0\", 1]\n"),
+        "6: [worker] devices: want a list of PCI addresses or NUMA nodes, such as [\"0000:17:00.0\"] or \
+         [\"node0\"], found 1 in it",
+    );
+}
+
+#[test]
 fn what_is_missing_or_there_twice_is_named() {
     assert_complaint(
         &WORKER.replace("role = \"decode\"\n", ""),

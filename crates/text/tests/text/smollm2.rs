@@ -100,8 +100,10 @@ fn chats_are_rendered_as_by_transformers() {
             add_generation_prompt: chat["add_generation_prompt"].as_bool().unwrap(),
             ..ChatOptions::default()
         };
-        let rendered = MODEL.render_chat(&chat["messages"], options);
-        assert_eq!(rendered.as_deref(), Ok(chat["rendered"].as_str().unwrap()));
+        let rendered = MODEL.render_chat(&chat["messages"], options).unwrap();
+        // But for the marks in what a client says of control tokens.
+        let rendered = rendered.replace("\u{FDD0}-", "");
+        assert_eq!(rendered, chat["rendered"].as_str().unwrap());
     }
 }
 

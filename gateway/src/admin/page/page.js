@@ -7,12 +7,12 @@ const KEPT = 300;
 const FEWEST = 30;
 const ROLES = ["prefill", "decode", "both"];
 const STAGES = [
-  ["read", "reading"], ["queue", "waiting for a pair"], ["lease", "lease"],
-  ["prefill", "prefill and transfer"], ["decode", "decode"],
+  ["read", "reading"], ["queue", "waiting for a pair"], ["lease", "lease"], ["prefill_queue", "waiting for prefill"],
+  ["prefill", "prefill"], ["transfer", "transfer"], ["first_token", "first token"], ["decode", "decode"], ["end", "end"],
 ];
 const byId = (id) => document.getElementById(id);
 let answered = null;
-const sheet = { times: [], ttft: [], tpot: [], goodput: [], tokens: [], last: null };
+const sheet = { times: [], ttft: [], itl: [], goodput: [], tokens: [], last: null };
 
 function element(tag, text, classes) {
   const made = document.createElement(tag);
@@ -87,7 +87,7 @@ function note(text, now) {
   const figures = {
     now,
     ttft: histogram(text, "tandem_time_to_first_token_seconds"),
-    tpot: histogram(text, "tandem_time_per_output_token_seconds"),
+    itl: histogram(text, "tandem_inter_token_latency_seconds"),
     tokens: total(text, "tandem_generation_tokens_total"),
   };
   const last = sheet.last;
@@ -100,13 +100,13 @@ function note(text, now) {
   }
   if (!last) return;
   const ttft = between(last.ttft, figures.ttft);
-  const tpot = between(last.tpot, figures.tpot);
+  const itl = between(last.itl, figures.itl);
   const all = ttft.length ? ttft[ttft.length - 1][1] : 0;
   const within = ttft.find(([bound]) => bound === Number(choice.value));
   const row = {
     times: now,
     ttft: [quantile(ttft, 0.5), quantile(ttft, 0.99)],
-    tpot: [quantile(tpot, 0.5), quantile(tpot, 0.99)],
+    itl: [quantile(itl, 0.5), quantile(itl, 0.99)],
     goodput: [all > 0 && within ? within[1] / all : null],
     tokens: [Math.max(0, figures.tokens - last.tokens) / ((now - last.now) / 1000)],
   };
@@ -259,9 +259,9 @@ function now(status, list, requests) {
     ["workers ready", `${ready} of ${list.length}`],
     ["in flight", count(status.gateway.in_flight)],
     ["waiting", count(status.gateway.queued)],
-    ["transfers in flight", count(requests.filter((request) => request.stage === "prefilling" && request.prefill).length)],
+    ["transfers in flight", count(requests.filter((request) => request.stage === "prefill" && request.prefill).length)],
     ["TTFT p50", seconds(latest("ttft", 0))],
-    ["TPOT p50", seconds(latest("tpot", 0))],
+    ["ITL p50", seconds(latest("itl", 0))],
     ["tokens/s", rate(latest("tokens", 0) || 0)],
   ];
   byId("now").replaceChildren(...facts.map(([name, value]) => {
@@ -350,7 +350,7 @@ async function look() {
   workers(status.workers);
   byId("plots").replaceChildren(
     plot("Time to first token", sheet.ttft, ["p50", "p99"], seconds),
-    plot("Time per output token (TPOT)", sheet.tpot, ["p50", "p99"], seconds),
+    plot("Time between tokens (ITL)", sheet.itl, ["p50", "p99"], seconds),
     plot("Goodput", sheet.goodput, ["share"], share, 1),
     plot("Tokens per second", sheet.tokens, ["all"], rate));
   flight(requests.requests);

@@ -154,7 +154,7 @@ fn request(model: &str, tokens: u32) -> Vec<u8> {
          \"max_tokens\":{tokens},\"stream\":true}}"
     );
     format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
          content-length: {}\r\n\r\n{body}",
         body.len()
     )
