@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use rayon::prelude::*;
 use tandem_constraint::{Constraint, ConstraintError, Grammars, Matching};
 use tandem_core::SequenceId;
 
-use super::steps::{Closed, Plan, Steps};
+use super::Compute;
+use super::steps::{Closed, Steps};
 use crate::{Event, StartError};
 
 /// A sequence's constraint, and its answer begun elsewhere.
@@ -74,11 +74,11 @@ impl Compiler {
     }
 }
 
-impl Steps {
+impl<C: Compute> Steps<C> {
     /// A sequence can go on under its constraint, or cannot.
     pub(super) fn compiled(&mut self, done: Compiled) -> Result<(), Closed> {
         let sequence = done.sequence;
-        let Some(index) = self.decodes.iter().position(|d| d.id == sequence) else {
+        let Some(index) = self.batch.decodes.iter().position(|d| d.id == sequence) else {
             return Ok(());
         };
         let ended = match done.matching {
@@ -87,29 +87,16 @@ impl Steps {
                 Some(Event::Failed { sequence, message })
             }
             Ok(matching) => {
-                self.decodes[index].follow(matching);
-                self.decodes[index]
+                self.batch.decodes[index].follow(matching);
+                self.batch.decodes[index]
                     .take_end()
                     .map(|end| end.event(sequence))
             }
         };
         if let Some(event) = ended {
-            self.decodes.remove(index);
+            self.batch.decodes.remove(index);
             self.emit(event)?;
         }
         Ok(())
-    }
-
-    /// Computes what may come next in the constrained answers of a step, all at once.
-    pub(super) fn look_ahead(&mut self, plan: &Plan) {
-        let constrained = |index: &&usize| self.decodes[**index].sampler.is_constrained();
-        let indices: Vec<usize> = plan.decodes.iter().filter(constrained).copied().collect();
-        // One by itself is computed where it is needed.
-        if indices.len() > 1 {
-            let decodes = self.decodes.par_iter_mut().enumerate();
-            let planned = decodes.filter(|(index, _)| indices.binary_search(index).is_ok());
-            self.pool
-                .install(|| planned.for_each(|(_, sequence)| sequence.sampler.look_ahead()));
-        }
     }
 }
