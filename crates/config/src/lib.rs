@@ -108,16 +108,7 @@ impl Config {
         let auth = document.section("auth", auth::read);
         let admin = document.section("admin", admin::read);
         let gateway = document.section("gateway", |section| gateway::read(section, &auth));
-        let has_engine = document.has("engine");
-        let engine = document.section("engine", engine::read);
-        let timed = matches!(engine, Some(EngineConfig::Timed(_)));
-        let worker = document.section("worker", |section| worker::read(section, timed));
-        if has_engine && !has_worker {
-            document.problem_at(
-                None,
-                "[engine] is of a worker: there is no [worker]".to_owned(),
-            );
-        }
+        let (worker, engine) = worker_and_engine(&mut document);
         let addresses = [
             gateway.as_ref().filter(|_| has_gateway).map(|g| g.listen),
             admin.as_ref().filter(|_| has_gateway).map(|a| a.listen),
@@ -166,6 +157,23 @@ impl Config {
             log,
         })
     }
+}
+
+/// `[worker]`, and `[engine]`, which says what the other may hold.
+fn worker_and_engine(document: &mut Document<'_>) -> (Option<WorkerConfig>, Option<EngineConfig>) {
+    if document.has("engine") && !document.has("worker") {
+        let message = "[engine] is of a worker: there is no [worker]";
+        document.problem_at(None, message.to_owned());
+    }
+    let engine = document.section("engine", engine::read);
+    let timed = matches!(engine, Some(EngineConfig::Timed(_)));
+    let worker = document.section("worker", |section| {
+        if timed {
+            worker::refuse_models_keys(section);
+        }
+        worker::read(section)
+    });
+    (worker, engine)
 }
 
 #[cfg(test)]

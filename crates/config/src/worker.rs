@@ -158,15 +158,7 @@ const ORDERS: [(&str, KvOrder); 2] = [
 /// Keys that say nothing to an engine without a model.
 const OF_MODELS: [&str; 4] = ["model_sha256", "kv_dtype", "speculative_tokens", "threads"];
 
-pub(crate) fn read(section: &mut Section<'_, '_>, timed: bool) -> Option<WorkerConfig> {
-    for key in OF_MODELS.into_iter().filter(|_| timed) {
-        let line = section.line_of(key);
-        if line.is_some() {
-            let message =
-                format!("{key}: is not for [engine] kind = \"timed\", which runs no model");
-            section.refuse(line, &message);
-        }
-    }
+pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
     let id = section.need("id", "1 to 63 letters, digits, '-', '_' or '.'", |value| {
         WorkerId::new(value.as_str()?).ok()
     });
@@ -233,6 +225,18 @@ pub(crate) fn read(section: &mut Section<'_, '_>, timed: bool) -> Option<WorkerC
         control: ControlConfig::default(),
         telemetry: TelemetryConfig::default(),
     })
+}
+
+/// Notes keys that only an engine with a model has a use for.
+pub(crate) fn refuse_models_keys(section: &mut Section<'_, '_>) {
+    for key in OF_MODELS {
+        let line = section.line_of(key);
+        if line.is_some() {
+            let message =
+                format!("{key}: is not for [engine] kind = \"timed\", which runs no model");
+            section.refuse(line, &message);
+        }
+    }
 }
 
 fn read_kv(section: &mut Section<'_, '_>) -> KvBudget {
