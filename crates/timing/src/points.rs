@@ -4,28 +4,21 @@
 #[derive(Clone, Debug, PartialEq)]
 pub struct Points(Vec<(f64, f64)>);
 
-/// Why points are no such curve.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why points are no such curve: what they would have to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PointsError {
     /// A curve needs two points at least.
+    #[error("two points at least")]
     TooFew,
     /// Sizes do not rise, or something is negative or not finite.
+    #[error("points whose sizes rise from one to the next")]
     Order,
     /// Times fall.
+    #[error("times that do not fall as sizes rise")]
     Falls,
     /// A later piece is steeper than an earlier one.
+    #[error("a curve that is never steeper than it was before")]
     Steepens,
-}
-
-impl std::fmt::Display for PointsError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::TooFew => "two points at least",
-            Self::Order => "points whose sizes rise from one to the next",
-            Self::Falls => "times that do not fall as sizes rise",
-            Self::Steepens => "a curve that is never steeper than it was before",
-        })
-    }
 }
 
 impl Points {
