@@ -103,8 +103,7 @@ impl EngineThread {
         parts.limits.check()?;
         let progress = Arc::new(Progress::create()?);
         let (commands, queue) = bounded(QUEUE);
-        let sequences = parts.limits.max_sequences;
-        let compiler = Compiler::start(Arc::clone(&parts.grammars), sequences)?;
+        let compiler = Compiler::start(Arc::clone(&parts.grammars))?;
         let description = parts.description.clone();
         let told = (Arc::clone(&progress), watch, events);
         let steps = Steps::new(compute, parts, compiler, told);

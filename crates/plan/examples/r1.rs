@@ -30,6 +30,8 @@ fn trace(rate: f64, count: u32, prompt: u32, answer: u32) -> Vec<Request> {
     (0..count).map(&mut request).collect()
 }
 
+const NAME: &str = "deepseek-r1-tp8-h200";
+
 fn main() {
     let pool = |name: &str, workers, chunk_tokens| {
         let (_, text) = PROFILES.iter().find(|(n, _)| *n == name).unwrap();
@@ -47,24 +49,19 @@ fn main() {
         tpot: Duration::MAX,
     };
     for (prompt, answer) in [(2000, 200), (2000, 500), (4000, 200), (4000, 500)] {
-        for (name, each) in [("deepseek-r1-tp8-h200", 1), ("deepseek-r1-dp8-h200", 1)] {
-            let trace = trace(3.0, 600, prompt, answer);
-            let mixed = FleetPlan::Mixed(pool(name, 3 * each, 8192));
-            let apart = FleetPlan::Disaggregated {
-                prefill: pool(name, each, 8192),
-                decode: pool(name, 3 * each, 8192),
-            };
-            for (what, plan) in [("mixed", mixed), ("apart", apart)] {
-                let outcomes: Vec<Outcome> = simulate(&plan, &trace).unwrap();
-                let s = Summary::of(&outcomes, &any);
-                println!(
-                    "{name} {prompt}+{answer} {what}: {:.0} tokens/s p50, gap p99 {:?}, ttft p50 {:?} p99 {:?}",
-                    1.0 / s.tpot.p50.as_secs_f64(),
-                    s.longest_gap.p99,
-                    s.ttft.p50,
-                    s.ttft.p99,
-                );
-            }
+        let trace = trace(3.0, 600, prompt, answer);
+        let mixed = FleetPlan::mixed(pool(NAME, 3, 8192));
+        let apart = FleetPlan::apart(pool(NAME, 1, 8192), pool(NAME, 3, 8192));
+        for (what, plan) in [("mixed", mixed), ("apart", apart)] {
+            let outcomes: Vec<Outcome> = simulate(&plan, &trace).unwrap();
+            let s = Summary::of(&outcomes, &any);
+            println!(
+                "{NAME} {prompt}+{answer} {what}: {:.0} tokens/s p50, gap p99 {:?}, ttft p50 {:?} p99 {:?}",
+                1.0 / s.tpot.p50.as_secs_f64(),
+                s.longest_gap.p99,
+                s.ttft.p50,
+                s.ttft.p99,
+            );
         }
     }
 }

@@ -25,16 +25,11 @@ pub struct Pool {
 
 /// A fleet that is to be.
 #[derive(Clone, Debug, PartialEq)]
-pub enum FleetPlan {
-    /// Each worker does both.
-    Mixed(Pool),
-    /// Prefill and decode apart.
-    Disaggregated {
-        /// Who computes prompts.
-        prefill: Pool,
-        /// Who decodes them.
-        decode: Pool,
-    },
+pub struct FleetPlan {
+    /// Who computes prompts; `None` where those who decode do.
+    pub prefill: Option<Pool>,
+    /// Who decodes.
+    pub decode: Pool,
 }
 
 /// A fleet or a trace that cannot be simulated.
@@ -59,33 +54,41 @@ pub enum PlanError {
 }
 
 impl FleetPlan {
-    /// Who decodes.
-    fn decode(&self) -> &Pool {
-        match self {
-            Self::Mixed(pool) | Self::Disaggregated { decode: pool, .. } => pool,
+    /// Each worker does both.
+    #[must_use]
+    pub const fn mixed(pool: Pool) -> Self {
+        Self {
+            prefill: None,
+            decode: pool,
         }
+    }
+
+    /// Prefill and decode apart.
+    #[must_use]
+    pub const fn apart(prefill: Pool, decode: Pool) -> Self {
+        Self {
+            prefill: Some(prefill),
+            decode,
+        }
+    }
+
+    fn pools(&self) -> impl Iterator<Item = &Pool> {
+        self.prefill.iter().chain([&self.decode])
     }
 
     /// GPUs of all workers.
     #[must_use]
     pub fn gpus(&self) -> u32 {
         let of = |pool: &Pool| pool.workers * u32::from(pool.profile.gpus);
-        match self {
-            Self::Mixed(pool) => of(pool),
-            Self::Disaggregated { prefill, decode } => of(prefill) + of(decode),
-        }
+        self.pools().map(of).sum()
     }
 
     fn check(&self, trace: &[Request]) -> Result<(), PlanError> {
         let runs = |pool: &Pool| pool.workers > 0 && pool.chunk_tokens > 0 && pool.max_batch > 0;
-        let all_run = match self {
-            Self::Mixed(pool) => runs(pool),
-            Self::Disaggregated { prefill, decode } => runs(prefill) && runs(decode),
-        };
-        if !all_run {
+        if !self.pools().all(runs) {
             return Err(PlanError::Empty);
         }
-        let room = self.decode().kv_tokens;
+        let room = self.decode.kv_tokens;
         for (request, asked) in trace.iter().enumerate() {
             if asked.prompt == 0 || asked.answer == 0 {
                 return Err(PlanError::NoTokens(request));
@@ -134,13 +137,9 @@ struct Run<'t> {
 impl<'t> Run<'t> {
     fn new(plan: &'t FleetPlan, trace: &'t [Request]) -> Self {
         let of = |pool: &'t Pool, pushes| (0..pool.workers).map(move |_| Worker::new(pool, pushes));
-        let (workers, decoders): (Vec<_>, _) = match plan {
-            FleetPlan::Mixed(pool) => (of(pool, false).collect(), 0),
-            FleetPlan::Disaggregated { prefill, decode } => {
-                let both = of(prefill, true).chain(of(decode, false));
-                (both.collect(), prefill.workers as usize)
-            }
-        };
+        let prefills = plan.prefill.iter().flat_map(|pool| of(pool, true));
+        let workers: Vec<_> = prefills.chain(of(&plan.decode, false)).collect();
+        let decoders = workers.len() - plan.decode.workers as usize;
         let mut coming: Vec<Number> = (0..trace.len()).collect();
         coming.sort_by_key(|number| trace[*number].at);
         Self {

@@ -100,10 +100,7 @@ pub fn search(
             workers,
             ..pool.clone()
         };
-        let plan = FleetPlan::Disaggregated {
-            prefill: pool(prefill, count),
-            decode: pool(decode, workers - count),
-        };
+        let plan = FleetPlan::apart(pool(prefill, count), pool(decode, workers - count));
         let best = highest_rate(&plan, trace, goal)?;
         splits.push(Split {
             prefill: count,

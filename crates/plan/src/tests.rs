@@ -27,10 +27,7 @@ fn pool(name: &str, workers: u32) -> Pool {
 const R1: &str = "deepseek-r1-tp8-h200";
 
 fn apart(prefill: u32, decode: u32) -> FleetPlan {
-    FleetPlan::Disaggregated {
-        prefill: pool(R1, prefill),
-        decode: pool(R1, decode),
-    }
+    FleetPlan::apart(pool(R1, prefill), pool(R1, decode))
 }
 
 fn every(gap: Duration, count: u32, prompt: u32, answer: u32) -> Vec<Request> {
@@ -54,7 +51,7 @@ fn a_request_by_itself_takes_its_chunks_its_transfer_and_its_steps() {
     let chunk = |start, n| p.step(&Work::chunk(start, n));
     let prompt = chunk(0, 8192) + chunk(8192, 8192) + chunk(16_384, 3616);
     let steps = |from, n| -> Duration { (from..from + n).map(|b| p.step(&Work::decode(b))).sum() };
-    let mixed = simulate(&FleetPlan::Mixed(pool(R1, 1)), &trace).unwrap()[0];
+    let mixed = simulate(&FleetPlan::mixed(pool(R1, 1)), &trace).unwrap()[0];
     assert_eq!(mixed.ttft, prompt + steps(20_000, 1));
     assert_eq!(mixed.decoding, steps(20_001, 49));
     // Apart, each chunk ends when its last layer has passed the link.
@@ -73,7 +70,7 @@ fn prompts_stall_answers_where_one_worker_does_both() {
         Summary::of(&outcomes, &ANY).longest_gap.p50
     };
     let stall = profile(R1).step(&Work::chunk(0, 3999));
-    assert!(gap(&FleetPlan::Mixed(pool(R1, 1))) > stall);
+    assert!(gap(&FleetPlan::mixed(pool(R1, 1))) > stall);
     assert!(gap(&apart(1, 1)) < stall / 5);
 }
 
@@ -92,10 +89,7 @@ fn what_cannot_be_served_is_refused_with_the_numbers() {
 #[test]
 fn a_request_waits_in_the_queue_until_there_is_room_for_it() {
     let mut plan = apart(1, 1);
-    let FleetPlan::Disaggregated { decode, .. } = &mut plan else {
-        unreachable!("made apart");
-    };
-    decode.kv_tokens = 1099;
+    plan.decode.kv_tokens = 1099;
     let outcomes = simulate(&plan, &every(Duration::ZERO, 3, 1000, 100)).unwrap();
     // One after the other: each waits for the one before it.
     assert_eq!(outcomes[0].queued, Duration::ZERO);
@@ -158,12 +152,10 @@ proptest! {
     fn every_request_is_served_in_no_less_time_than_alone(
         trace in trace(), workers in (1..4u32, 1..4u32), mixed in any::<bool>(), kv in 3200..20_000u64,
     ) {
+        let decode = |workers| Pool { kv_tokens: kv, ..pool(R1, workers) };
         let plan = match mixed {
-            true => FleetPlan::Mixed(Pool { kv_tokens: kv, ..pool(R1, workers.0) }),
-            false => FleetPlan::Disaggregated {
-                prefill: pool(R1, workers.0),
-                decode: Pool { kv_tokens: kv, ..pool(R1, workers.1) },
-            },
+            true => FleetPlan::mixed(decode(workers.0)),
+            false => FleetPlan::apart(pool(R1, workers.0), decode(workers.1)),
         };
         let outcomes = simulate(&plan, &trace).unwrap();
         prop_assert_eq!(outcomes.len(), trace.len());

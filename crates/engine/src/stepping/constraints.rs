@@ -13,6 +13,11 @@ use super::Compute;
 use super::steps::{Closed, Steps};
 use crate::{Event, StartError};
 
+/// Constraints that wait to be compiled, at most.
+pub(super) const WAITING: usize = 4096;
+/// Compiled ones that wait for a step's border; the thread waits behind them.
+const COMPILED: usize = 16;
+
 /// A sequence's constraint, and its answer begun elsewhere.
 pub(super) struct Order {
     sequence: SequenceId,
@@ -43,10 +48,10 @@ pub(super) struct Compiler {
 }
 
 impl Compiler {
-    /// Starts a thread for so many sequences.
-    pub(super) fn start(grammars: Arc<Grammars>, sequences: usize) -> Result<Self, StartError> {
-        let (orders, queue) = bounded::<Order>(sequences);
-        let (done, compiled) = bounded(sequences);
+    /// Starts the thread.
+    pub(super) fn start(grammars: Arc<Grammars>) -> Result<Self, StartError> {
+        let (orders, queue) = bounded::<Order>(WAITING);
+        let (done, compiled) = bounded(COMPILED);
         let run = move || {
             for order in queue {
                 let mut matching = grammars.compile(&order.constraint);

@@ -8,7 +8,7 @@ use tandem_text::TextModel;
 use tokio::sync::mpsc::Sender;
 
 use super::batch::{Batch, Plan, StepLimits};
-use super::constraints::{Compiler, Order};
+use super::constraints::{Compiler, Order, WAITING};
 use super::sequence::{DecodeSequence, Limits, PrefillSequence, Refusal};
 use super::{Compute, Parts};
 use crate::{Command, Event, Progress, StepWatch};
@@ -164,7 +164,7 @@ impl<C: Compute> Steps<C> {
         order: Option<Order>,
     ) -> Result<(), Refusal> {
         if let Some(order) = order {
-            let full = |_| Refusal::Constraints(self.limits.max_sequences);
+            let full = |_| Refusal::Constraints(WAITING);
             self.compiler.order(order).map_err(full)?;
         }
         self.batch.decodes.push(new);
