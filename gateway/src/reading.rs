@@ -122,14 +122,12 @@ impl Reading {
         &self.name
     }
 
-    /// Tokens of prompt and answer together.
+    /// Tokens of prompt and answer together: the workers', once they have said; they may run another
+    /// model than the tokenizer comes with.
     pub(crate) fn context(&self, view: &View) -> u32 {
-        let own = self.text.context_length();
         let theirs = view.served.as_ref().map(|served| served.context_length);
-        own.into_iter()
-            .chain(theirs)
-            .min()
-            .unwrap_or(UNKNOWN_CONTEXT)
+        let own = || self.text.context_length();
+        theirs.or_else(own).unwrap_or(UNKNOWN_CONTEXT)
     }
 
     /// The tokens that end an answer.

@@ -1,17 +1,23 @@
-//! Where a worker's engine comes from: embedded in this process, or from another one over a socket.
+//! Where a worker's engine comes from: this process, where it computes or only takes the time, or another
+//! one over a socket.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use tandem_config::WorkerConfig;
-use tandem_core::layout::WorkerLayout;
+use tandem_config::{
+    EngineConfig, PROFILES, ProfileSource, TimedConfig, WorkerConfig, load_profile, parse_profile,
+};
+use tandem_core::WorkerRole;
+use tandem_core::layout::{LayoutError, WorkerLayout};
 use tandem_engine::{
-    Arenas, EmbeddedEngine, EmbeddedModel, Engine, EngineDescription, EngineOptions, Event,
-    Grammars, ModelOptions, StepPlan, StepWatch,
+    Arenas, Clock, EmbeddedEngine, EmbeddedModel, Engine, EngineDescription, EngineOptions, Event,
+    Grammars, JumpClock, ModelOptions, StepPlan, StepWatch, TimedEngine, TimedModel,
+    TimedModelOptions, TimedOptions, WallClock,
 };
 use tandem_engine_link::{Attached, Host};
 use tandem_memory::HostMemory;
 use tandem_text::{TextModel, served_name};
+use tandem_timing::Profile;
 use tokio::sync::mpsc;
 
 use crate::start::StartError;
@@ -24,24 +30,31 @@ const LEAST_PAGES: u32 = 2;
 /// An engine that is ready to start.
 pub(crate) enum Prepared {
     /// It will run in this process.
-    Embedded(Box<Embedded>),
+    Local(Box<Local>),
     /// It runs in another one.
     Remote(Attached),
 }
 
-pub(crate) struct Embedded {
-    model: EmbeddedModel,
+pub(crate) struct Local {
+    model: Model,
     text: Arc<TextModel>,
     grammars: Arc<Grammars>,
     arenas: Arenas,
     memory: Vec<Arc<HostMemory>>,
 }
 
+enum Model {
+    /// It computes.
+    Embedded(EmbeddedModel),
+    /// It takes the time, at this scale.
+    Timed(TimedModel, f64),
+}
+
 impl Prepared {
     /// Loads the model and makes its arenas, or attaches to the engine that has done so. Blocks.
     pub(crate) fn new(config: &WorkerConfig) -> Result<Self, StartError> {
         let Some(socket) = &config.engine_socket else {
-            return Ok(Self::Embedded(Box::new(Embedded::load(config)?)));
+            return Ok(Self::Local(Box::new(Local::load(config)?)));
         };
         let deadline = Instant::now() + config.engine_wait;
         let attached = tandem_engine_link::attach(socket, deadline)?;
@@ -51,14 +64,14 @@ impl Prepared {
 
     pub(crate) fn describe(&self) -> EngineDescription {
         match self {
-            Self::Embedded(embedded) => embedded.model.describe(),
+            Self::Local(local) => local.model.describe(),
             Self::Remote(attached) => attached.description().clone(),
         }
     }
 
     pub(crate) fn layout(&self) -> Arc<WorkerLayout> {
         match self {
-            Self::Embedded(embedded) => Arc::clone(embedded.arenas.layout()),
+            Self::Local(local) => Arc::clone(local.arenas.layout()),
             Self::Remote(attached) => Arc::clone(attached.layout()),
         }
     }
@@ -66,7 +79,7 @@ impl Prepared {
     /// What compiles constraints; the engine's own, where it runs here.
     pub(crate) fn grammars(&self) -> Option<Arc<Grammars>> {
         match self {
-            Self::Embedded(embedded) => Some(Arc::clone(&embedded.grammars)),
+            Self::Local(local) => Some(Arc::clone(&local.grammars)),
             Self::Remote(_) => None,
         }
     }
@@ -74,7 +87,7 @@ impl Prepared {
     /// Each shard's memory.
     pub(crate) fn memory(&self) -> &[Arc<HostMemory>] {
         match self {
-            Self::Embedded(embedded) => &embedded.memory,
+            Self::Local(local) => &local.memory,
             Self::Remote(attached) => attached.arenas(),
         }
     }
@@ -86,31 +99,73 @@ impl Prepared {
     ) -> Result<(Arc<dyn Engine>, mpsc::Receiver<Event>), StartError> {
         let (events, received) = mpsc::channel(ENGINE_EVENTS);
         let engine: Arc<dyn Engine> = match self {
-            Self::Embedded(embedded) => Arc::new(embedded.start(config, watch, events)?),
+            Self::Local(local) => local.start(config, watch, events)?,
             Self::Remote(attached) => Arc::new(attached.start(watch, events)?),
         };
         Ok((engine, received))
     }
 }
 
-impl Embedded {
+impl Model {
+    fn load(config: &WorkerConfig, text: &TextModel) -> Result<Self, StartError> {
+        match &config.engine {
+            EngineConfig::Embedded => Self::embedded(config).map(Self::Embedded),
+            EngineConfig::Timed(timed) => {
+                let options = TimedModelOptions {
+                    page_tokens: config.page_tokens,
+                    kv_order: config.kv_order,
+                    entry_bytes: timed.entry_bytes,
+                    name: config.model_name.clone(),
+                };
+                let model = TimedModel::new(profile(timed)?, text, options)?;
+                Ok(Self::Timed(model, timed.time_scale))
+            }
+        }
+    }
+
+    fn embedded(config: &WorkerConfig) -> Result<EmbeddedModel, StartError> {
+        let name = config.model_name.clone();
+        let options = ModelOptions {
+            page_tokens: config.page_tokens,
+            kv_dtype: config.kv_dtype,
+            kv_order: config.kv_order,
+            name: Some(name.unwrap_or_else(|| served_name(&config.model))),
+            sha256: config.model_sha256.as_ref().map(ToString::to_string),
+        };
+        Ok(EmbeddedModel::load(&config.model, options)?)
+    }
+
+    fn describe(&self) -> EngineDescription {
+        match self {
+            Self::Embedded(model) => model.describe(),
+            Self::Timed(model, _) => model.describe(),
+        }
+    }
+
+    fn layout(&self, pages: u32, ranks: u16) -> Result<WorkerLayout, LayoutError> {
+        match self {
+            Self::Embedded(model) => model.layout(pages, ranks),
+            Self::Timed(model, _) => model.layout(pages, ranks),
+        }
+    }
+}
+
+fn profile(timed: &TimedConfig) -> Result<Profile, StartError> {
+    match &timed.profile {
+        ProfileSource::File(path) => Ok(load_profile(path)?),
+        ProfileSource::Shipped(name) => {
+            let found = PROFILES.iter().find(|(known, _)| known == name);
+            let (name, text) = found.expect("configuration knows those that there are");
+            let read = parse_profile(text, name.as_ref());
+            Ok(read.expect("a test reads every profile that comes with Tandem"))
+        }
+    }
+}
+
+impl Local {
     fn load(config: &WorkerConfig) -> Result<Self, StartError> {
-        let model = EmbeddedModel::load(
-            &config.model,
-            ModelOptions {
-                page_tokens: config.page_tokens,
-                kv_dtype: config.kv_dtype,
-                kv_order: config.kv_order,
-                name: Some(
-                    config
-                        .model_name
-                        .clone()
-                        .unwrap_or_else(|| served_name(&config.model)),
-                ),
-                sha256: config.model_sha256.as_ref().map(ToString::to_string),
-            },
-        )?;
         let text = Arc::new(TextModel::load(&config.model)?);
+        let model = Model::load(config, &text)?;
         let ranks = config.tensor_parallel;
         // Ranks that replicate heads take memory for each copy.
         let page_bytes = model.layout(1, ranks)?.page_bytes();
@@ -139,18 +194,42 @@ impl Embedded {
         config: &WorkerConfig,
         watch: Box<dyn StepWatch>,
         events: mpsc::Sender<Event>,
-    ) -> Result<EmbeddedEngine, StartError> {
+    ) -> Result<Arc<dyn Engine>, StartError> {
         let pages = self.arenas.layout().pages() as usize;
-        let options = EngineOptions {
-            chunk_tokens: config.chunk_tokens as u32,
-            max_batch: config.max_batch,
-            max_sequences: 2 * (config.queue_limit + pages),
-            threads: config.threads,
-            speculative_tokens: config.speculative_tokens,
-            grammars: self.grammars,
-            ..EngineOptions::new(self.arenas, self.text)
-        };
-        Ok(EmbeddedEngine::start(self.model, options, watch, events)?)
+        let chunk_tokens = config.chunk_tokens as u32;
+        let max_sequences = 2 * (config.queue_limit + pages);
+        match self.model {
+            Model::Embedded(model) => {
+                let options = EngineOptions {
+                    chunk_tokens,
+                    max_batch: config.max_batch,
+                    max_sequences,
+                    threads: config.threads,
+                    speculative_tokens: config.speculative_tokens,
+                    grammars: self.grammars,
+                    ..EngineOptions::new(self.arenas, self.text)
+                };
+                let engine = EmbeddedEngine::start(model, options, watch, events)?;
+                Ok(Arc::new(engine))
+            }
+            Model::Timed(model, scale) => {
+                let clock: Box<dyn Clock> = match scale {
+                    0.0 => Box::new(JumpClock::default()),
+                    scale => Box::new(WallClock::scaled(scale)),
+                };
+                let options = TimedOptions {
+                    arenas: self.arenas,
+                    chunk_tokens,
+                    max_batch: config.max_batch,
+                    max_sequences,
+                    pushes: config.role == WorkerRole::Prefill,
+                    clock,
+                    text: self.text,
+                    grammars: self.grammars,
+                };
+                Ok(Arc::new(TimedEngine::start(model, options, watch, events)?))
+            }
+        }
     }
 }
 
@@ -164,15 +243,12 @@ pub fn run_engine(
     let socket = socket.ok_or(StartError::NoSocket)?;
     // First, since it is quick and tells of another engine.
     let host = Host::bind(socket)?;
-    let embedded = Embedded::load(config)?;
-    let (layout, memory) = (
-        Arc::clone(embedded.arenas.layout()),
-        embedded.memory.clone(),
-    );
+    let local = Local::load(config)?;
+    let (layout, memory) = (Arc::clone(local.arenas.layout()), local.memory.clone());
     let (events, received) = mpsc::channel(ENGINE_EVENTS);
-    let engine = embedded.start(config, host.watch(), events)?;
+    let engine = local.start(config, host.watch(), events)?;
     started(engine.describe(), layout.pages());
-    Ok(host.serve(&engine, &layout, &memory, received)?)
+    Ok(host.serve(&*engine, &layout, &memory, received)?)
 }
 
 /// For workers that push nothing.

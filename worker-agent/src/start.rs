@@ -28,6 +28,12 @@ pub enum StartError {
     /// The model cannot be used.
     #[error(transparent)]
     Model(#[from] tandem_engine::LoadError),
+    /// The timed engine's model makes no sense as configured.
+    #[error("[engine] {0}")]
+    Timed(#[from] tandem_engine::TimedModelError),
+    /// The timed engine's profile cannot be used.
+    #[error(transparent)]
+    Profile(#[from] tandem_config::ConfigError),
     /// Its tokenizer cannot be used.
     #[error(transparent)]
     Text(#[from] tandem_text::TextError),

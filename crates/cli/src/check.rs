@@ -4,14 +4,15 @@
 mod admission;
 mod gateway;
 mod policy;
+mod worker;
 
 use std::fmt::{self, Display, Write};
 use std::path::Path;
 use std::time::Duration;
 
 use tandem_config::{
-    Config, ControlConfig, FabricConfig, IdentityConfig, KvBudget, LogFormat, TelemetryConfig,
-    WorkerConfig, format_bytes,
+    Config, ControlConfig, FabricConfig, IdentityConfig, LogFormat, TelemetryConfig, WorkerConfig,
+    format_bytes,
 };
 
 use crate::console::say;
@@ -21,6 +22,9 @@ use crate::failure::Failure;
 pub(crate) fn run(path: &Path) -> Result<(), Failure> {
     let config = Config::load(path)?;
     refuse_contradiction(path, &config)?;
+    if let Some(worker) = &config.worker {
+        worker::profile(&worker.engine)?;
+    }
     say(&format!(
         "# {} is right in itself and comes to what follows. Models, libraries, devices and certificates \
          are looked at when it starts.\n{}",
@@ -67,7 +71,7 @@ impl Display for Summary<'_> {
             f.write_str(&gateway::tables(gateway))?;
         }
         if let Some(worker) = worker {
-            f.write_str(&worker_table(worker))?;
+            f.write_str(&worker::tables(worker))?;
             f.write_str(&fabric_table(&worker.fabric))?;
         }
         if let Some(policy) = gateway
@@ -148,51 +152,6 @@ impl Table {
 
 fn quoted(text: impl Display) -> toml::Value {
     toml::Value::String(text.to_string())
-}
-
-fn worker_table(worker: &WorkerConfig) -> String {
-    let table = Table::new("worker")
-        .text("id", &worker.id)
-        .text("role", worker.role)
-        .text("listen", worker.listen)
-        .text("model", worker.model.display())
-        .unless_absent(
-            "model_sha256",
-            worker.model_sha256.map(quoted),
-            "not checked",
-        )
-        .unless_absent(
-            "model_name",
-            worker.model_name.as_ref().map(quoted),
-            "the model's own",
-        );
-    let salt = Some(&worker.cache_salt).filter(|s| !s.is_empty());
-    let table = match worker.kv {
-        KvBudget::Bytes(bytes) => table.text("kv_memory", format_bytes(bytes)),
-        KvBudget::Pages(pages) => table.raw("kv_pages", pages),
-    };
-    table
-        .raw("page_tokens", worker.page_tokens)
-        .text("kv_dtype", worker.kv_dtype)
-        .text("kv_order", worker.kv_order)
-        .raw("tensor_parallel", worker.tensor_parallel)
-        .raw("prefix_cache", worker.prefix_cache)
-        .unless_absent("cache_salt", salt.map(quoted), "none")
-        .raw("labels", labels(&worker.labels))
-        .raw("devices", devices(&worker.devices))
-        .unless_absent(
-            "engine_socket",
-            worker.engine_socket.as_ref().map(|p| quoted(p.display())),
-            "the engine runs in the worker",
-        )
-        .millis("engine_wait_ms", worker.engine_wait)
-        .raw("chunk_tokens", worker.chunk_tokens)
-        .raw("speculative_tokens", worker.speculative_tokens)
-        .raw("max_batch", worker.max_batch)
-        .raw("threads", worker.threads)
-        .raw("queue_limit", worker.queue_limit)
-        .millis("drain_timeout_ms", worker.drain_timeout)
-        .done()
 }
 
 fn fabric_table(fabric: &FabricConfig) -> String {
@@ -318,12 +277,17 @@ mod tests {
                     [telemetry]\notlp_endpoint = \"http://c:4318\"\nsample = 0.25\nresource = { \"a.b\" = \"c\" }\n\
                     [identity]\nname = \"n\"\n[log]\nformat = \"json\"\n\
                     [worker]\nid = \"w\"\nrole = \"both\"\nlisten = \"127.0.0.1:0\"\nmodel = \"m\"\n\
-                    kv_pages = 3\nthreads = 1\n\
+                    kv_pages = 3\n[engine]\nkind = \"timed\"\nprofile = \"p.toml\"\ntime_scale = 0.25\n\
                     [fabric]\nlibrary = \"l.so\"\ncpu = 1\ncompletion_entries = 70\nmax_write_bytes = 8192\n";
         let config = Config::parse(text, Path::new("/etc/t.toml")).unwrap();
         let again = Summary(&config).to_string();
         let again = Config::parse(&again, Path::new("/etc/t.toml")).expect(&again);
         assert_eq!(again, config);
+        let text = "[worker]\nid = \"w\"\nrole = \"both\"\nlisten = \"127.0.0.1:0\"\nmodel = \"m\"\n\
+                    threads = 1\nkv_dtype = \"bf16\"\n";
+        let config = Config::parse(text, Path::new("/etc/t.toml")).unwrap();
+        let again = Summary(&config).to_string();
+        assert_eq!(Config::parse(&again, Path::new("/etc/t.toml")), Ok(config));
     }
 
     #[test]

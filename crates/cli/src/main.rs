@@ -43,8 +43,8 @@ enum Command {
     Up(up::UpArgs),
     /// Run one gateway.
     Gateway(ConfigArgs),
-    /// Run one worker.
-    Worker(ConfigArgs),
+    /// Run one worker, or several in one process.
+    Worker(ConfigsArgs),
     /// Run the engine of a worker whose configuration has an `engine_socket`.
     Engine(ConfigArgs),
     /// Say whether a configuration file is right, and what it comes to.
@@ -70,6 +70,13 @@ struct ConfigArgs {
     /// The TOML file.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+}
+
+#[derive(Args)]
+struct ConfigsArgs {
+    /// The TOML file; of each worker, where it is given several times.
+    #[arg(long, value_name = "FILE", required = true)]
+    config: Vec<PathBuf>,
 }
 
 fn main() -> ExitCode {

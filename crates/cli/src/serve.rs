@@ -1,12 +1,12 @@
 //! `tandem gateway` and `tandem worker`: one process of a fleet.
 
 use std::future::Future;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tandem_config::{Config, GatewayConfig, WorkerConfig};
 use tandem_gateway::Origin;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use crate::failure::Failure;
 use crate::lifetime::{StopSignals, hand_on_hangups};
@@ -27,14 +27,50 @@ pub(crate) fn gateway(path: &Path) -> Result<(), Failure> {
     })
 }
 
-/// Runs a worker until a signal stops it; a second signal stops it at once.
-pub(crate) fn worker(path: &Path) -> Result<(), Failure> {
-    let Config { worker, log, .. } = Config::load(path)?;
-    let config: WorkerConfig = worker.ok_or_else(|| lacks(path, "worker"))?;
+/// Runs workers until a signal stops them, or one of them ends; a second signal stops them at once.
+pub(crate) fn worker(paths: &[PathBuf]) -> Result<(), Failure> {
+    let mut workers = Vec::new();
+    let mut logs = Vec::new();
+    for path in paths {
+        let Config { worker, log, .. } = Config::load(path)?;
+        let config: WorkerConfig = worker.ok_or_else(|| lacks(path, "worker"))?;
+        workers.push(config);
+        logs.push(log);
+    }
+    let log = logs.pop().unwrap_or_default();
+    if logs.iter().any(|other| *other != log) {
+        return Err(Failure::mendable(
+            "workers of one process have one log: their files differ in [log]",
+        ));
+    }
     logging::start(log);
-    serve(StopSignals::listen, |shutdown| {
-        entry::worker(config, shutdown)
-    })
+    serve(StopSignals::listen, |shutdown| all(workers, shutdown))
+}
+
+/// All of these until `shutdown` resolves or one of them ends.
+async fn all(configs: Vec<WorkerConfig>, shutdown: Shutdown) -> Result<(), Failure> {
+    let mut stops = Vec::new();
+    let mut workers = JoinSet::new();
+    for config in configs {
+        let (stop, stopped) = oneshot::channel();
+        stops.push(stop);
+        workers.spawn(entry::worker(config, stopped));
+    }
+    let first = tokio::select! {
+        ended = workers.join_next() => ended,
+        _ = shutdown => None,
+    };
+    // Whoever waits for a sender that is gone is to end.
+    drop(stops);
+    let mut outcome = first.map_or(Ok(()), ended);
+    while let Some(next) = workers.join_next().await {
+        outcome = outcome.and(ended(next));
+    }
+    outcome
+}
+
+fn ended(worker: Result<Result<(), Failure>, JoinError>) -> Result<(), Failure> {
+    worker.unwrap_or_else(|error| Err(Failure::fault(format!("a worker: {error}"))))
 }
 
 /// Runs an engine until a signal ends the process.

@@ -60,6 +60,13 @@ pub(crate) struct UpArgs {
     /// fetched]
     #[arg(long, value_name = "PATH")]
     pub(crate) model: Option<PathBuf>,
+    /// Workers run no model, but take the time that this one would: a profile's name or file (the
+    /// tokenizer is --model's).
+    #[arg(long, value_name = "PROFILE", conflicts_with = "threads")]
+    pub(crate) timed: Option<String>,
+    /// Seconds that pass for one of the profile's; 0 does not wait [default: 1]
+    #[arg(long, value_name = "X", requires = "timed")]
+    pub(crate) time_scale: Option<f64>,
     /// Where the gateway serves HTTP.
     #[arg(long, value_name = "ADDR", default_value_t = LISTEN)]
     pub(crate) listen: SocketAddr,
@@ -85,6 +92,9 @@ pub(crate) struct UpArgs {
     /// Prompt tokens in one step.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) chunk_tokens: Option<u32>,
+    /// Requests that decode in one step [default: 16]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) max_batch: Option<u32>,
     /// KV cache of each worker [default: 512MiB]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) kv_memory: Option<u64>,

@@ -7,7 +7,7 @@ use super::Config;
 const VALID: &str = "[gateway]\ntokenizer = \"m.gguf\"\nworkers = [\"127.0.0.1:7101\"]\n\
     [auth]\nkeys = \"k.toml\"\n[admin]\nlisten = \"127.0.0.1:0\"\n\
     [worker]\nid = \"d\"\nrole = \"both\"\nlisten = \"127.0.0.1:0\"\nmodel = \"m.gguf\"\nkv_memory = \"1 GiB\"\n\
-    devices = [\"node0\"]\n[fabric]\nprovider = \"tcp\"\nnics = 2\n[control]\nkeep_alive_ms = 50\n\
+    devices = [\"node0\"]\n[engine]\nkind = \"timed\"\nprofile = \"p.toml\"\ntime_scale = 0.5\n[fabric]\nprovider = \"tcp\"\nnics = 2\n[control]\nkeep_alive_ms = 50\n\
     [http]\nhttp3 = true\ncors_origins = [\"https://a\"]\n\
     [tls]\ncertificate = \"c\"\nkey = \"k\"\n[policy.prefill]\nchoose = \"random\"\n[[topology.device]]\ndevice = \"node0\"\ncores = [0, 7]\n\
     [telemetry]\notlp_endpoint = \"http://[::1]:4318/a\"\nheaders = { a = \"b\" }\nsample = 0.5\n";

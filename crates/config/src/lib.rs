@@ -14,6 +14,7 @@ mod api_key;
 mod auth;
 mod changes;
 mod control;
+mod engine;
 mod error;
 mod fabric;
 mod gateway;
@@ -23,6 +24,7 @@ mod keys;
 mod listeners;
 mod log;
 mod policy;
+mod profile;
 mod section;
 mod size;
 mod telemetry;
@@ -37,6 +39,7 @@ pub use api_key::ApiKey;
 pub use auth::{AuthConfig, JwtAlgorithm, JwtClaims, JwtConfig, Required};
 pub use changes::changed_keys;
 pub use control::ControlConfig;
+pub use engine::{EngineConfig, ProfileSource, TimedConfig};
 pub use error::{ConfigError, Problem, Problems, Unreadable};
 pub use fabric::FabricConfig;
 pub use gateway::GatewayConfig;
@@ -44,6 +47,7 @@ pub use http::{CorsOrigins, HttpConfig};
 pub use identity::IdentityConfig;
 pub use keys::{InvalidExpiry, KeyEntry, KeyFile, parse_expiry};
 pub use log::{LogConfig, LogFormat, LogLevel};
+pub use profile::{PROFILES, load_profile, parse_profile};
 pub use section::is_name;
 pub use size::{format_bytes, parse_bytes};
 pub use tandem_core::admission::{AdmissionSettings, Limits};
@@ -104,7 +108,7 @@ impl Config {
         let auth = document.section("auth", auth::read);
         let admin = document.section("admin", admin::read);
         let gateway = document.section("gateway", |section| gateway::read(section, &auth));
-        let worker = document.section("worker", worker::read);
+        let (worker, engine) = worker_and_engine(&mut document);
         let addresses = [
             gateway.as_ref().filter(|_| has_gateway).map(|g| g.listen),
             admin.as_ref().filter(|_| has_gateway).map(|a| a.listen),
@@ -137,6 +141,7 @@ impl Config {
         });
         let worker = worker.filter(|_| has_worker).map(|worker| WorkerConfig {
             identity: identity.resolve(worker.id.as_str()),
+            engine: engine.unwrap_or_default(),
             fabric,
             control,
             topology: topology.clone(),
@@ -152,6 +157,23 @@ impl Config {
             log,
         })
     }
+}
+
+/// `[worker]`, and `[engine]`, which says what the other may hold.
+fn worker_and_engine(document: &mut Document<'_>) -> (Option<WorkerConfig>, Option<EngineConfig>) {
+    if document.has("engine") && !document.has("worker") {
+        let message = "[engine] is of a worker: there is no [worker]";
+        document.problem_at(None, message.to_owned());
+    }
+    let engine = document.section("engine", engine::read);
+    let timed = matches!(engine, Some(EngineConfig::Timed(_)));
+    let worker = document.section("worker", |section| {
+        if timed {
+            worker::refuse_models_keys(section);
+        }
+        worker::read(section)
+    });
+    (worker, engine)
 }
 
 #[cfg(test)]

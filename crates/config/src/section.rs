@@ -17,7 +17,7 @@ use crate::size::{format_bytes, parse_bytes};
 
 pub(crate) use document::{Document, SECTIONS};
 pub use values::is_name;
-pub(crate) use values::{NAME, PATH, SOCKET, integer, name, real, socket, text};
+pub(crate) use values::{NAME, PATH, SOCKET, double, integer, name, real, socket, text};
 
 use document::Located;
 use values::{Choices, Shown, choose, hint};
@@ -229,12 +229,21 @@ impl<'d, 'a> Section<'d, 'a> {
     where
         N: TryFrom<u64> + PartialOrd + Display,
     {
-        let want = format!("a whole number from {} to {}", range.start(), range.end());
-        self.read(key, want, |value| {
-            integer(value)
-                .and_then(|n| N::try_from(n).ok())
-                .filter(|n| range.contains(n))
-        })
+        let want = whole_number(&range);
+        self.read(key, want, |value| within(value, &range))
+    }
+
+    /// Like [`Section::number`], and notes it where the key is absent from a table that is there.
+    pub(crate) fn need_number<N>(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<N>,
+    ) -> Option<N>
+    where
+        N: TryFrom<u64> + PartialOrd + Display,
+    {
+        let want = whole_number(&range);
+        self.need(key, want, |value| within(value, &range))
     }
 
     /// Milliseconds within `range`.
@@ -322,4 +331,16 @@ impl<'d, 'a> Section<'d, 'a> {
             self.document.problem(Some(entry.line), message);
         }
     }
+}
+
+fn whole_number<N: Display>(range: &RangeInclusive<N>) -> String {
+    format!("a whole number from {} to {}", range.start(), range.end())
+}
+
+fn within<N>(value: &DeValue<'_>, range: &RangeInclusive<N>) -> Option<N>
+where
+    N: TryFrom<u64> + PartialOrd,
+{
+    let number = N::try_from(integer(value)?).ok()?;
+    range.contains(&number).then_some(number)
 }

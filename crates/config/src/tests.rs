@@ -8,6 +8,7 @@ mod http;
 mod policy;
 mod problems;
 mod telemetry;
+mod timed;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -12,7 +12,7 @@ use tandem_core::{WorkerId, WorkerRole};
 use tandem_topology::{DeviceMap, DeviceName};
 
 use crate::section::{PATH, SOCKET, Section, socket, text};
-use crate::{ControlConfig, FabricConfig, IdentityConfig, TelemetryConfig};
+use crate::{ControlConfig, EngineConfig, FabricConfig, IdentityConfig, TelemetryConfig};
 
 /// A worker, with all that it needs of the other tables.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,6 +73,8 @@ pub struct WorkerConfig {
     pub queue_limit: usize,
     /// A peer that has not acknowledged a cancel for so long is fenced. Default 5 s.
     pub drain_timeout: Duration,
+    /// `[engine]`: what computes. Default embedded.
+    pub engine: EngineConfig,
     /// `[fabric]`: how KV pages travel.
     pub fabric: FabricConfig,
     /// `[identity]`: who it is to gateways and other workers. The name defaults to `id`.
@@ -153,6 +155,9 @@ const ORDERS: [(&str, KvOrder); 2] = [
     (KvOrder::Apart.as_str(), KvOrder::Apart),
 ];
 
+/// Keys that say nothing to an engine without a model.
+const OF_MODELS: [&str; 4] = ["model_sha256", "kv_dtype", "speculative_tokens", "threads"];
+
 pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
     let id = section.need("id", "1 to 63 letters, digits, '-', '_' or '.'", |value| {
         WorkerId::new(value.as_str()?).ok()
@@ -214,11 +219,24 @@ pub(crate) fn read(section: &mut Section<'_, '_>) -> Option<WorkerConfig> {
         threads: threads.unwrap_or_else(cores),
         queue_limit: queue_limit.unwrap_or(256),
         drain_timeout,
+        engine: EngineConfig::default(),
         fabric: FabricConfig::default(),
         identity: IdentityConfig::default(),
         control: ControlConfig::default(),
         telemetry: TelemetryConfig::default(),
     })
+}
+
+/// Notes keys that only an engine with a model has a use for.
+pub(crate) fn refuse_models_keys(section: &mut Section<'_, '_>) {
+    for key in OF_MODELS {
+        let line = section.line_of(key);
+        if line.is_some() {
+            let message =
+                format!("{key}: is not for [engine] kind = \"timed\", which runs no model");
+            section.refuse(line, &message);
+        }
+    }
 }
 
 fn read_kv(section: &mut Section<'_, '_>) -> KvBudget {

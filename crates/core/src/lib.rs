@@ -12,6 +12,7 @@
 
 pub mod admission;
 pub mod arena;
+pub mod batching;
 pub mod blocks;
 pub mod decode;
 pub mod fleet;

@@ -1,30 +1,23 @@
 //! The embedded engine: a thread that runs steps of a model over pages of an arena.
 
-mod constraints;
+mod compute;
 mod drafting;
-mod growing;
-mod sampling;
-mod sequence;
-mod steps;
 
 use std::sync::Arc;
 
-use crossbeam_channel::{Sender as CommandSender, TrySendError, bounded};
 use tandem_constraint::Grammars;
-
 use tandem_text::TextModel;
 use tokio::sync::mpsc::Sender;
 
+use crate::stepping::batch::StepLimits;
+use crate::stepping::{EngineThread, Parts, StartError};
 use crate::{
     Arenas, Command, EmbeddedModel, Engine, EngineDescription, Event, Progress, StepWatch,
 };
-use constraints::Compiler;
-use steps::Steps;
+use compute::Passes;
 
 /// Tokens that a draft head may propose for one step, at most.
 pub const MAX_SPECULATIVE_TOKENS: u32 = 16;
-/// Commands that wait for a step's border, at most.
-const QUEUE: usize = 1024;
 
 /// What an engine runs on.
 #[derive(Clone)]
@@ -67,39 +60,13 @@ impl EngineOptions {
     }
 }
 
-/// Why an engine could not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The arena was laid out for another model.
-    #[error("the arena is laid out for {arena}, the model needs {model}")]
-    Geometry {
-        /// The arena's.
-        arena: String,
-        /// The model's.
-        model: String,
-    },
-    /// A limit of 0 lets nothing run.
-    #[error("{0} must be at least 1")]
-    Zero(&'static str),
-    /// There is no memory for the progress counter.
-    #[error(transparent)]
-    Memory(#[from] tandem_memory::CreateError),
-    /// The system gave no thread.
-    #[error("cannot start the engine's threads: {0}")]
-    Threads(String),
-}
-
 /// A running engine with a model of its own.
 ///
 /// Dropping it ends its thread at the next step's border, without waiting for it; sequences that
 /// are still in it get no further event. If its thread panics, the event channel closes and
 /// [`Engine::submit`] gives commands back.
 #[derive(Debug)]
-pub struct EmbeddedEngine {
-    description: EngineDescription,
-    commands: CommandSender<Command>,
-    progress: Arc<Progress>,
-}
+pub struct EmbeddedEngine(EngineThread);
 
 impl EmbeddedEngine {
     /// Starts the thread `tandem-engine` and `threads` threads that compute for it.
@@ -115,21 +82,19 @@ impl EmbeddedEngine {
             .thread_name(|index| format!("tandem-math-{index}"))
             .build()
             .map_err(|e| StartError::Threads(e.to_string()))?;
-        let description = model.describe();
-        let progress = Arc::new(Progress::create()?);
-        let (commands, queue) = bounded(QUEUE);
-        let compiler = Compiler::start(Arc::clone(&options.grammars), options.max_sequences)?;
-        let tools = (pool, compiler);
-        let steps = Steps::new(model, options, tools, progress.clone(), watch, events);
-        std::thread::Builder::new()
-            .name("tandem-engine".to_owned())
-            .spawn(move || steps.run(queue))
-            .map_err(|e| StartError::Threads(e.to_string()))?;
-        Ok(Self {
-            description,
-            commands,
-            progress,
-        })
+        let parts = Parts {
+            description: model.describe(),
+            layout: Arc::clone(options.arenas.layout()),
+            limits: StepLimits {
+                chunk_tokens: options.chunk_tokens,
+                max_batch: options.max_batch,
+                max_sequences: options.max_sequences,
+            },
+            text: options.text,
+            grammars: options.grammars,
+        };
+        let passes = Passes::new(model, options.arenas, pool, options.speculative_tokens);
+        EngineThread::start(passes, parts, watch, events).map(Self)
     }
 }
 
@@ -141,29 +106,22 @@ fn check(model: &EmbeddedModel, options: &EngineOptions) -> Result<(), StartErro
             model: model.geometry().to_string(),
         });
     }
-    let limits = [
-        ("chunk_tokens", options.chunk_tokens as usize),
-        ("max_batch", options.max_batch),
-        ("max_sequences", options.max_sequences),
-        ("threads", options.threads),
-    ];
-    match limits.iter().find(|(_, limit)| *limit == 0) {
-        Some((name, _)) => Err(StartError::Zero(name)),
-        None => Ok(()),
+    if options.threads == 0 {
+        return Err(StartError::Zero("threads"));
     }
+    Ok(())
 }
 
 impl Engine for EmbeddedEngine {
     fn describe(&self) -> &EngineDescription {
-        &self.description
+        self.0.describe()
     }
 
     fn submit(&self, command: Command) -> Result<(), Command> {
-        let sent = self.commands.try_send(command);
-        sent.map_err(TrySendError::into_inner)
+        self.0.submit(command)
     }
 
     fn progress(&self) -> Arc<Progress> {
-        self.progress.clone()
+        self.0.progress()
     }
 }

@@ -7,7 +7,7 @@ use rig::{Answer, GREEDY, Rig, on, prompt, push};
 use tandem_core::PageIndex;
 use tandem_engine::testing::{TinyDraft, TinyLlama};
 use tandem_engine::{
-    Command, EmbeddedModel, Engine, Event, ModelOptions, Penalties, Sampling, StopConditions,
+    Command, EmbeddedModel, Event, ModelOptions, Penalties, Sampling, StopConditions,
 };
 
 const CLOSE: TinyLlama = TinyLlama {

@@ -76,6 +76,31 @@ impl Fleet {
     pub(crate) async fn start(&self, role: &str, worker: &str, fabric: &str) -> Worker {
         let id = self.issue(role);
         let config = self.config(&id, role, worker, fabric);
+        self.run(id, config).await
+    }
+
+    /// Starts a worker that takes the time of the profile in the folder's `profile.toml`, with these lines
+    /// in `[worker]` and `[engine]`.
+    pub(crate) async fn start_timed(&self, role: &str, worker: &str, engine: &str) -> Worker {
+        let id = self.issue(role);
+        let config = self.timed(&id, role, worker, engine);
+        self.run(id, config).await
+    }
+
+    fn timed(&self, id: &str, role: &str, worker: &str, engine: &str) -> WorkerConfig {
+        let head = Self::head(id, role);
+        let engine = format!("kind = \"timed\"\nprofile = \"profile.toml\"\n{engine}");
+        self.parsed(&format!("{head}{worker}\n[engine]\n{engine}\n"))
+    }
+
+    /// The error of a timed worker that cannot start.
+    pub(crate) async fn timed_fails_to_start(&self, engine: &str) -> StartError {
+        let config = self.timed(&self.issue("both"), "both", "", engine);
+        let run = tandem_worker_agent::run(config, std::future::pending(), |_| ());
+        within(run).await.unwrap_err()
+    }
+
+    async fn run(&self, id: String, config: WorkerConfig) -> Worker {
         let (stop, stopped) = oneshot::channel::<()>();
         let (started, is_started) = oneshot::channel::<Started>();
         let running = task::spawn("worker", async move {
@@ -133,18 +158,25 @@ impl Fleet {
     }
 
     fn config(&self, id: &str, role: &str, worker: &str, fabric: &str) -> WorkerConfig {
-        let text = self.text(id, role, worker, fabric);
+        self.parsed(&self.text(id, role, worker, fabric))
+    }
+
+    fn parsed(&self, text: &str) -> WorkerConfig {
         let path = self.folder.path().join("worker.toml");
-        let config = Config::parse(&text, &path).unwrap();
+        let config = Config::parse(text, &path).unwrap();
         config.worker.unwrap()
+    }
+
+    fn head(id: &str, role: &str) -> String {
+        format!(
+            "[worker]\nid = {id:?}\nrole = {role:?}\nlisten = \"127.0.0.1:0\"\nmodel = \"tiny.gguf\"\n"
+        )
     }
 
     /// A worker's configuration file.
     pub(crate) fn text(&self, id: &str, role: &str, worker: &str, fabric: &str) -> String {
-        format!(
-            "[worker]\nid = {id:?}\nrole = {role:?}\nlisten = \"127.0.0.1:0\"\nmodel = \"tiny.gguf\"\n\
-             threads = 1\n{worker}\n[fabric]\n{fabric}\n"
-        )
+        let head = Self::head(id, role);
+        format!("{head}threads = 1\n{worker}\n[fabric]\n{fabric}\n")
     }
 }
 

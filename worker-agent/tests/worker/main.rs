@@ -21,4 +21,5 @@ mod pattern;
 mod prefixes;
 mod queues;
 mod shardings;
+mod timed;
 mod traces;

@@ -5,7 +5,7 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use tandem_config::{Config, format_bytes};
+use tandem_config::{Config, PROFILES, format_bytes, load_profile};
 use tandem_core::{WorkerId, WorkerRole};
 use tandem_wire::identity::PeerRole;
 use toml::{Table, Value};
@@ -175,6 +175,7 @@ fn worker(
     let numbers = [
         ("page_tokens", args.page_tokens.map(u32::from)),
         ("chunk_tokens", args.chunk_tokens),
+        ("max_batch", args.max_batch),
         ("threads", args.threads.map(u32::from)),
     ];
     for (key, number) in numbers {
@@ -184,6 +185,9 @@ fn worker(
     }
     if let Some(bytes) = args.kv_memory {
         let _ = writeln!(after, "kv_memory = \"{}\"", format_bytes(bytes));
+    }
+    if let Some(profile) = &args.timed {
+        after.push_str(&engine(profile, args.time_scale)?);
     }
     let _ = write!(
         after,
@@ -203,6 +207,29 @@ fn worker(
     // What the command line got wrong shows here, before anything is started.
     Config::load(&member.path)?;
     Ok(member)
+}
+
+/// The text of a timed `[engine]`.
+fn engine(profile: &str, time_scale: Option<f64>) -> Result<String, Failure> {
+    let named = PROFILES.iter().any(|(name, _)| *name == profile);
+    let is_path = profile.contains('/') || profile.ends_with(".toml");
+    let profile = if is_path && !named {
+        let path = std::path::absolute(profile)
+            .map_err(|error| Failure::mendable(format!("{profile}: {error}")))?;
+        // What is wrong with it shows here, before anything is started.
+        load_profile(&path)?;
+        path.display().to_string()
+    } else {
+        profile.to_owned()
+    };
+    let mut text = format!(
+        "\n[engine]\nkind = \"timed\"\nprofile = {}\n",
+        Value::String(profile)
+    );
+    if let Some(scale) = time_scale {
+        let _ = writeln!(text, "time_scale = {}", Value::Float(scale));
+    }
+    Ok(text)
 }
 
 /// The `[policy]` of a file, checked, as text.

@@ -20,6 +20,7 @@ pub(crate) const SECTIONS: &[&str] = &[
     "admission",
     "policy",
     "worker",
+    "engine",
     "fabric",
     "topology",
     "identity",

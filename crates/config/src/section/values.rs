@@ -51,11 +51,17 @@ pub(crate) fn integer(value: &DeValue<'_>) -> Option<u64> {
 
 /// A number with or without a fraction.
 pub(crate) fn real(value: &DeValue<'_>) -> Option<f32> {
+    let number = double(value)? as f32;
+    number.is_finite().then_some(number)
+}
+
+/// The same, in double precision.
+pub(crate) fn double(value: &DeValue<'_>) -> Option<f64> {
     match value {
         DeValue::Float(number) => number.as_str().parse().ok(),
-        other => integer(other).map(|n| n as f32),
+        other => integer(other).map(|n| n as f64),
     }
-    .filter(|number: &f32| number.is_finite())
+    .filter(|number: &f64| number.is_finite())
 }
 
 pub(super) fn choose<T: Copy>(value: &DeValue<'_>, choices: &[(&str, T)]) -> Option<T> {

@@ -6,15 +6,18 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use tandem_core::flow::flows;
+use tandem_core::geometry::KvOrder;
 use tandem_core::layout::WorkerLayout;
 use tandem_core::plan::{Side, grain, templates, travelling};
 use tandem_core::{PageIndex, SequenceId};
 use tandem_engine::testing::TinyLlama;
 use tandem_engine::{
-    Arenas, Command, EmbeddedEngine, EmbeddedModel, Engine, EngineOptions, Event, FinishReason,
-    ModelOptions, Sampling, StepPlan, StepWatch, StopConditions, TokenLogprob,
+    Arenas, Command, Elapsed, EmbeddedEngine, EmbeddedModel, Engine, EngineOptions, Event,
+    FinishReason, Grammars, JumpClock, ModelOptions, Sampling, StepPlan, StepWatch, StopConditions,
+    TimedEngine, TimedModel, TimedModelOptions, TimedOptions, TokenLogprob,
 };
 use tandem_text::TextModel;
+use tandem_timing::Profile;
 use tokio::sync::mpsc::{Receiver, channel};
 
 pub(crate) const GREEDY: Sampling = Sampling::GREEDY;
@@ -82,7 +85,7 @@ pub(crate) struct Answer {
 }
 
 pub(crate) struct Rig {
-    pub(crate) engine: EmbeddedEngine,
+    pub(crate) engine: Box<dyn Engine>,
     pub(crate) events: Receiver<Event>,
     pub(crate) plans: mpsc::Receiver<StepPlan>,
     pub(crate) arenas: Arenas,
@@ -125,13 +128,60 @@ impl Rig {
         let watch = Box::new(Plans(plan_sender));
         let engine = EmbeddedEngine::start(model, options, watch, sender).unwrap();
         Self {
-            engine,
+            engine: Box::new(engine),
             events,
             plans,
             arenas,
             text,
             next: 0,
         }
+    }
+
+    /// An engine that takes the time of a profile, on a clock that jumps: and that clock's time.
+    pub(crate) fn timed(
+        profile: Profile,
+        (pages, page_tokens, ranks): (u32, u16, u16),
+        adjust: impl FnOnce(&mut TimedOptions),
+    ) -> (Self, Elapsed) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tiny.gguf");
+        TinyLlama::default().write_gguf(&path).unwrap();
+        let text = Arc::new(TextModel::load(&path).unwrap());
+        let model = TimedModelOptions {
+            page_tokens,
+            kv_order: KvOrder::Together,
+            entry_bytes: 4,
+            name: None,
+        };
+        let model = TimedModel::new(profile, &text, model).unwrap();
+        let layout = model.layout(pages, ranks).unwrap();
+        let arenas = Arenas::create("test", Arc::new(layout)).unwrap();
+        let clock = JumpClock::default();
+        let elapsed = clock.elapsed();
+        let mut options = TimedOptions {
+            arenas: arenas.clone(),
+            chunk_tokens: 512,
+            max_batch: 64,
+            max_sequences: 1024,
+            pushes: false,
+            clock: Box::new(clock),
+            grammars: Arc::new(Grammars::new(Arc::clone(&text))),
+            text: Arc::clone(&text),
+        };
+        adjust(&mut options);
+        let (sender, events) = channel(4096);
+        let (plan_sender, plans) = mpsc::channel();
+        let watch = Box::new(Plans(plan_sender));
+        let engine = TimedEngine::start(model, options, watch, sender).unwrap();
+        let rig = Self {
+            engine: Box::new(engine),
+            events,
+            plans,
+            arenas,
+            text,
+            next: 0,
+        };
+        (rig, elapsed)
     }
 
     pub(crate) fn id(&mut self) -> SequenceId {

@@ -13,7 +13,7 @@ pub(super) fn likeliest(a: &Candidate, b: &Candidate) -> Ordering {
 }
 
 /// The sequence's token number `index` (from 0). `None`: no logit is a finite number.
-pub(in crate::embedded) fn choose(logits: &[f32], sampling: &Sampling, index: u64) -> Option<u32> {
+pub(crate) fn choose(logits: &[f32], sampling: &Sampling, index: u64) -> Option<u32> {
     let (best, max) = greedy(logits)?;
     if sampling.temperature == 0.0 || sampling.top_k == 1 {
         return Some(best);

@@ -7,13 +7,12 @@ use tandem_core::layout::WorkerLayout;
 use tandem_core::{PageIndex, SequenceId};
 use tandem_text::{AnswerText, TextModel};
 
-use super::drafting::Drafting;
 use super::sampling::Sampler;
 use crate::{Event, FinishReason, OutOfRange, Sampling, StopConditions};
 
 /// Why a command was not carried out.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub(super) enum Refusal {
+pub(crate) enum Refusal {
     #[error("the engine holds {0} sequences already")]
     Full(usize),
     #[error("the sequence is in use")]
@@ -52,10 +51,10 @@ pub(super) enum Refusal {
 
 /// What sequences must fit.
 #[derive(Clone, Debug)]
-pub(super) struct Limits {
-    pub(super) layout: Arc<WorkerLayout>,
-    pub(super) vocabulary: u32,
-    pub(super) context: u32,
+pub(crate) struct Limits {
+    pub(crate) layout: Arc<WorkerLayout>,
+    pub(crate) vocabulary: u32,
+    pub(crate) context: u32,
 }
 
 impl Limits {
@@ -109,17 +108,17 @@ impl Limits {
 
 /// A prompt on its way into pages.
 #[derive(Debug)]
-pub(super) struct PrefillSequence {
+pub(crate) struct PrefillSequence<P> {
     pub(super) id: SequenceId,
-    pub(super) tokens: Arc<[u32]>,
-    pub(super) pages: Arc<[PageIndex]>,
+    pub(crate) tokens: Arc<[u32]>,
+    pub(crate) pages: Arc<[PageIndex]>,
     /// Tokens whose KV entries are computed.
-    pub(super) done: usize,
-    /// For a draft head: the hidden state of the last of them, where it is known.
-    pub(super) carried: Option<Vec<f32>>,
+    pub(crate) done: usize,
+    /// What the one who computes keeps for it.
+    pub(crate) own: P,
 }
 
-impl PrefillSequence {
+impl<P: Default> PrefillSequence<P> {
     pub(super) fn new(
         id: SequenceId,
         tokens: Arc<[u32]>,
@@ -140,25 +139,25 @@ impl PrefillSequence {
             tokens,
             pages,
             done: cached as usize,
-            carried: None,
+            own: P::default(),
         })
     }
 
     /// Tokens to compute: all but the last.
-    pub(super) fn end(&self) -> usize {
+    pub(crate) fn end(&self) -> usize {
         self.tokens.len() - 1
     }
 }
 
 /// A sequence that generates, or will.
-pub(super) struct DecodeSequence {
+pub(crate) struct DecodeSequence<A> {
     pub(super) id: SequenceId,
-    pub(super) tokens: Vec<u32>,
-    pub(super) pages: Arc<[PageIndex]>,
-    pub(super) sampler: Sampler,
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) pages: Arc<[PageIndex]>,
+    pub(crate) sampler: Sampler,
     pub(super) ready: bool,
-    /// What a draft head needs, once the sequence is ready and where there is one.
-    pub(super) drafting: Option<Drafting>,
+    /// What the one who computes keeps for it.
+    pub(crate) own: A,
     max_tokens: u32,
     min_tokens: u32,
     generated: u32,
@@ -169,7 +168,7 @@ pub(super) struct DecodeSequence {
 
 /// Why a sequence ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(crate) enum End {
     Finished {
         reason: FinishReason,
         /// Text that had been held back.
@@ -197,7 +196,7 @@ impl End {
     }
 }
 
-impl DecodeSequence {
+impl<A: Default> DecodeSequence<A> {
     #[expect(clippy::too_many_arguments, reason = "the fields of one command")]
     pub(super) fn new(
         id: SequenceId,
@@ -231,7 +230,7 @@ impl DecodeSequence {
             pages,
             sampler: Sampler::new(sampling, &stop, text.end_tokens(), (prompt, begun)),
             ready: false,
-            drafting: None,
+            own: A::default(),
             max_tokens: stop.max_tokens,
             min_tokens: stop.min_tokens,
             generated,
@@ -280,17 +279,17 @@ impl DecodeSequence {
     }
 
     /// Position of the token that the next step runs.
-    pub(super) fn position(&self) -> usize {
+    pub(crate) fn position(&self) -> usize {
         self.tokens.len() - 1
     }
 
     /// How many tokens were generated before.
-    pub(super) fn generated(&self) -> u32 {
+    pub(crate) fn generated(&self) -> u32 {
         self.generated
     }
 
     /// Tokens that can be of use behind the next one: the answer's, and those that there is room for.
-    pub(super) fn may_propose(&self, limits: &Limits) -> usize {
+    pub(crate) fn may_propose(&self, limits: &Limits) -> usize {
         let wanted = self.max_tokens - self.generated - 1;
         let room = limits.room(&self.pages).min(limits.context as usize);
         let after = room.saturating_sub(1 + self.position());

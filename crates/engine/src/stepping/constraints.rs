@@ -6,12 +6,17 @@
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use rayon::prelude::*;
 use tandem_constraint::{Constraint, ConstraintError, Grammars, Matching};
 use tandem_core::SequenceId;
 
-use super::steps::{Closed, Plan, Steps};
+use super::Compute;
+use super::steps::{Closed, Steps};
 use crate::{Event, StartError};
+
+/// Constraints that wait to be compiled, at most.
+pub(super) const WAITING: usize = 4096;
+/// Compiled ones that wait for a step's border; the thread waits behind them.
+const COMPILED: usize = 16;
 
 /// A sequence's constraint, and its answer begun elsewhere.
 pub(super) struct Order {
@@ -43,10 +48,10 @@ pub(super) struct Compiler {
 }
 
 impl Compiler {
-    /// Starts a thread for so many sequences.
-    pub(super) fn start(grammars: Arc<Grammars>, sequences: usize) -> Result<Self, StartError> {
-        let (orders, queue) = bounded::<Order>(sequences);
-        let (done, compiled) = bounded(sequences);
+    /// Starts the thread.
+    pub(super) fn start(grammars: Arc<Grammars>) -> Result<Self, StartError> {
+        let (orders, queue) = bounded::<Order>(WAITING);
+        let (done, compiled) = bounded(COMPILED);
         let run = move || {
             for order in queue {
                 let mut matching = grammars.compile(&order.constraint);
@@ -74,11 +79,11 @@ impl Compiler {
     }
 }
 
-impl Steps {
+impl<C: Compute> Steps<C> {
     /// A sequence can go on under its constraint, or cannot.
     pub(super) fn compiled(&mut self, done: Compiled) -> Result<(), Closed> {
         let sequence = done.sequence;
-        let Some(index) = self.decodes.iter().position(|d| d.id == sequence) else {
+        let Some(index) = self.batch.decodes.iter().position(|d| d.id == sequence) else {
             return Ok(());
         };
         let ended = match done.matching {
@@ -87,29 +92,16 @@ impl Steps {
                 Some(Event::Failed { sequence, message })
             }
             Ok(matching) => {
-                self.decodes[index].follow(matching);
-                self.decodes[index]
+                self.batch.decodes[index].follow(matching);
+                self.batch.decodes[index]
                     .take_end()
                     .map(|end| end.event(sequence))
             }
         };
         if let Some(event) = ended {
-            self.decodes.remove(index);
+            self.batch.decodes.remove(index);
             self.emit(event)?;
         }
         Ok(())
-    }
-
-    /// Computes what may come next in the constrained answers of a step, all at once.
-    pub(super) fn look_ahead(&mut self, plan: &Plan) {
-        let constrained = |index: &&usize| self.decodes[**index].sampler.is_constrained();
-        let indices: Vec<usize> = plan.decodes.iter().filter(constrained).copied().collect();
-        // One by itself is computed where it is needed.
-        if indices.len() > 1 {
-            let decodes = self.decodes.par_iter_mut().enumerate();
-            let planned = decodes.filter(|(index, _)| indices.binary_search(index).is_ok());
-            self.pool
-                .install(|| planned.for_each(|(_, sequence)| sequence.sampler.look_ahead()));
-        }
     }
 }

@@ -12,7 +12,7 @@ mod choice;
 mod constrained;
 mod logprobs;
 
-pub(super) use choice::choose;
+pub(crate) use choice::choose;
 pub(super) use logprobs::log_probabilities;
 
 use adjust::Penalised;
@@ -22,7 +22,7 @@ use tandem_constraint::{ConstraintError, Matching};
 use crate::{Sampling, StopConditions};
 
 /// How one sequence chooses, and what it must remember for it.
-pub(super) struct Sampler {
+pub(crate) struct Sampler {
     settings: Sampling,
     penalised: Option<Penalised>,
     constrained: Constrained,
@@ -35,7 +35,7 @@ pub(super) struct Sampler {
 
 /// What comes next.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Choice {
+pub(crate) enum Choice {
     Token(u32),
     /// Nothing may: the answer is complete.
     Complete,
@@ -74,8 +74,23 @@ impl Sampler {
         self.ends.contains(&token)
     }
 
+    /// Whether the likeliest token is what it takes, or at another temperature the one that was drawn:
+    /// nothing is barred or changed, and nobody asks for probabilities.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self.constrained, Constrained::Free)
+            && self.settings.logit_bias.is_empty()
+            && self.settings.logprobs.is_none()
+            && self.penalised.is_none()
+            && self.min_tokens == 0
+    }
+
+    /// The seed of random choices; `None` where none is random.
+    pub(crate) fn seed(&self) -> Option<u64> {
+        (self.settings.temperature > 0.0).then_some(self.settings.seed)
+    }
+
     /// The answer's token number `index` (from 0). `changed` is working memory.
-    pub(super) fn choose(&mut self, logits: &[f32], index: u32, changed: &mut Vec<f32>) -> Choice {
+    pub(crate) fn choose(&mut self, logits: &[f32], index: u32, changed: &mut Vec<f32>) -> Choice {
         let bars_ends = index < self.min_tokens && !self.ends.is_empty();
         let bias = &self.settings.logit_bias;
         let count = u64::from(index);
@@ -126,7 +141,7 @@ impl Sampler {
         matches!(self.constrained, Constrained::Waits)
     }
 
-    pub(super) fn is_constrained(&self) -> bool {
+    pub(crate) fn is_constrained(&self) -> bool {
         matches!(self.constrained, Constrained::By(_))
     }
 
@@ -141,7 +156,7 @@ impl Sampler {
     }
 
     /// Computes what may come next, where a constraint says it.
-    pub(super) fn look_ahead(&mut self) {
+    pub(crate) fn look_ahead(&mut self) {
         if let Constrained::By(following) = &mut self.constrained {
             following.look_ahead();
         }

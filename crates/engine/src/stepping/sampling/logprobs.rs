@@ -4,7 +4,7 @@ use super::choice::{Candidate, likeliest};
 
 /// Log probabilities under the model's own distribution: the chosen token's, then the `top`
 /// likeliest tokens'.
-pub(in crate::embedded) fn log_probabilities(
+pub(in crate::stepping) fn log_probabilities(
     logits: &[f32],
     chosen: u32,
     top: u8,

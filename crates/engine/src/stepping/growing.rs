@@ -2,32 +2,31 @@
 
 use tandem_core::SequenceId;
 
+use super::Compute;
+use super::batch::Plan;
 use super::sampling::{Choice, log_probabilities};
 use super::sequence::End;
-use super::steps::{Closed, Plan, Steps};
+use super::steps::{Closed, Steps};
 use crate::{Event, TokenLogprob};
 
-impl Steps {
+impl<C: Compute> Steps<C> {
     pub(super) fn end_decodes(&mut self, plan: &Plan) -> Result<(), Closed> {
         let mut ended = Vec::new();
         let mut row = 0;
         for index in &plan.decodes {
-            let proposed = self.decodes[*index].take_proposed();
+            let proposed = self.compute.proposed(&mut self.batch.decodes[*index]);
             if let Some(end) = self.grow(row, *index, &proposed)? {
                 ended.push((*index, end));
             }
             row += 1 + proposed.len();
         }
-        self.finish_drafts(&ended);
+        self.compute.finish(&self.batch.decodes, &ended);
         for (_, end) in &ended {
             self.emit(end.clone())?;
         }
-        let ended: Vec<SequenceId> = ended.iter().map(|(i, _)| self.decodes[*i].id).collect();
-        // Who was served goes to the back.
-        if let Some(last) = plan.decodes.last() {
-            self.decodes.rotate_left(last + 1);
-        }
-        self.decodes.retain(|d| !ended.contains(&d.id));
+        let id = |(index, _): &(usize, Event)| self.batch.decodes[*index].id;
+        let ended: Vec<SequenceId> = ended.iter().map(id).collect();
+        self.batch.end_decodes(plan, &ended);
         Ok(())
     }
 
@@ -39,13 +38,14 @@ impl Steps {
         index: usize,
         proposed: &[u32],
     ) -> Result<Option<Event>, Closed> {
-        let sequence = self.decodes[index].id;
+        let sequence = self.batch.decodes[index].id;
         let (mut end, mut grown, mut accepted) = (None, 0, 0);
         for guess in proposed.iter().map(Some).chain([None]) {
-            let token = match self.sample(row + grown, index) {
+            let of = &mut self.batch.decodes[index];
+            let token = match self.compute.choose(row + grown, of) {
                 Choice::Token(token) => token,
                 Choice::Complete => {
-                    end = Some(self.decodes[index].close().event(sequence));
+                    end = Some(of.close().event(sequence));
                     break;
                 }
                 Choice::Failed(why) => {
@@ -54,7 +54,8 @@ impl Steps {
                 }
             };
             let logprobs = self.logprobs(row + grown, index, token);
-            let (text, ended) = self.decodes[index].grow(token, &self.limits);
+            let of = &mut self.batch.decodes[index];
+            let (text, ended) = of.grow(token, &self.batch.limits);
             grown += 1;
             self.emit(Event::Token {
                 sequence,
@@ -69,7 +70,8 @@ impl Steps {
                 break;
             }
         }
-        self.keep_contexts(row..row + grown, index);
+        let of = &mut self.batch.decodes[index];
+        self.compute.keep(row..row + grown, of);
         if !proposed.is_empty() {
             self.emit(Event::Verified {
                 sequence,
@@ -80,19 +82,12 @@ impl Steps {
         Ok(end)
     }
 
-    fn sample(&mut self, row: usize, index: usize) -> Choice {
-        let sequence = &mut self.decodes[index];
-        let index = sequence.generated();
-        let logits = self.forward.logits(row, &self.model.inner);
-        sequence.sampler.choose(logits, index, &mut self.changed)
-    }
-
-    fn logprobs(&self, row: usize, index: usize, token: u32) -> Vec<TokenLogprob> {
-        let Some(top) = self.decodes[index].sampler.logprobs() else {
+    fn logprobs(&mut self, row: usize, index: usize, token: u32) -> Vec<TokenLogprob> {
+        let Some(top) = self.batch.decodes[index].sampler.logprobs() else {
             return Vec::new();
         };
-        let text = &self.options.text;
-        log_probabilities(self.forward.logits(row, &self.model.inner), token, top)
+        let text = &self.text;
+        log_probabilities(self.compute.logits(row), token, top)
             .into_iter()
             .map(|(token, logprob)| TokenLogprob {
                 token,
