@@ -19,7 +19,7 @@ fn an_unknown_key_is_told_the_nearest_known_one_or_all_of_them() {
     assert_complaint(
         &format!("listen = 1\n{GATEWAY}"),
         "1: unknown key outside a table: `listen`; known: gateway, http, tls, auth, admin, admission, policy, \
-         worker, fabric, topology, identity, control, telemetry, log",
+         worker, engine, fabric, topology, identity, control, telemetry, log",
     );
 }
 
