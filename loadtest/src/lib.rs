@@ -1,11 +1,17 @@
-//! The load harness's client side: an OpenAI client that measures.
+//! The load harness: what is sent when, what comes back, and what that says about a server.
 //!
-//! For now it is what the tests across processes and `make bench` stand on: requests, streams with a
-//! time for every event, and order statistics. Arrival processes, traces, sweeps and reports
-//! (`tandem loadtest`) are built on it later. It knows nothing of the gateway's insides.
+//! Owns arrivals, workloads, traces, the clients, their clocks and the figures. Works against any
+//! OpenAI-compatible endpoint and refuses to know a gateway's insides.
 #![forbid(unsafe_code)]
 
+pub mod arrivals;
 pub mod client;
+pub mod input;
+pub mod lengths;
+mod seed;
 pub mod statistics;
+pub mod trace;
+pub mod units;
+pub mod workload;
 
 pub use client::{Answer, Client, ClientError, Event, Events};
