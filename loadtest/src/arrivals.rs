@@ -141,7 +141,10 @@ mod tests {
         let times = times("10@10s,0..20@10s,0@5s,100@1s", "poisson", 5);
         let within = |from: f64, to: f64| times.iter().filter(|t| (from..to).contains(t)).count();
         let near = |count: usize, expected: f64| {
-            assert!((count as f64 - expected).abs() < 4.0 * expected.sqrt(), "{count} {expected}");
+            assert!(
+                (count as f64 - expected).abs() < 4.0 * expected.sqrt(),
+                "{count} {expected}"
+            );
         };
         near(within(0.0, 10.0), 100.0);
         near(within(10.0, 15.0), 25.0);

@@ -49,7 +49,9 @@ pub(crate) fn lines(
         loop {
             number += 1;
             let mut line = Vec::new();
-            let read = (&mut reader).take(LONGEST_LINE).read_until(b'\n', &mut line);
+            let read = (&mut reader)
+                .take(LONGEST_LINE)
+                .read_until(b'\n', &mut line);
             let wrong = |problem: &dyn Display| Some(Err(InputError::line(path, number, problem)));
             match read {
                 Err(error) => return wrong(&error),

@@ -176,7 +176,15 @@ mod tests {
     #[test]
     fn what_is_no_length_is_refused() {
         for wrong in [
-            "", "0", "-1", "uniform:5..4", "uniform:0..4", "normal:5", "normal:0,1", "lognormal:5,-1", "zipf:1",
+            "",
+            "0",
+            "-1",
+            "uniform:5..4",
+            "uniform:0..4",
+            "normal:5",
+            "normal:0,1",
+            "lognormal:5,-1",
+            "zipf:1",
             "5000000",
         ] {
             assert!(wrong.parse::<Lengths>().is_err(), "{wrong}");

@@ -139,7 +139,9 @@ impl Reading<'_> {
         let wrong = |problem: String| Err(InputError::line(self.path, line, problem));
         for (name, tokens) in [("prompt", raw.input_tokens), ("answer", raw.output_tokens)] {
             if tokens > MOST_TOKENS {
-                return wrong(format!("{name} of {tokens} tokens, want {MOST_TOKENS} at most"));
+                return wrong(format!(
+                    "{name} of {tokens} tokens, want {MOST_TOKENS} at most"
+                ));
             }
         }
         let first = *self.first.get_or_insert(raw.seconds);
@@ -150,7 +152,9 @@ impl Reading<'_> {
             return Ok(());
         }
         if self.rows.len() == MOST_ROWS {
-            return wrong(format!("more than {MOST_ROWS} requests: take a slice of the trace"));
+            return wrong(format!(
+                "more than {MOST_ROWS} requests: take a slice of the trace"
+            ));
         }
         self.rows.push(TraceRow {
             at,

@@ -106,7 +106,9 @@ impl Workload {
         match &self.source {
             Source::Synthetic(made) => made.classes.iter().map(|c| c.name.clone()).collect(),
             Source::Prompts(own, _) => named(&mut own.classes()),
-            Source::Trace(trace) => named(&mut trace.rows.iter().filter_map(|r| r.class.as_deref())),
+            Source::Trace(trace) => {
+                named(&mut trace.rows.iter().filter_map(|r| r.class.as_deref()))
+            }
         }
     }
 

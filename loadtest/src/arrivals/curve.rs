@@ -36,7 +36,9 @@ impl Piece {
         } else {
             0.0
         };
-        let root = (self.from * self.from + 4.0 * bend * arrivals).max(0.0).sqrt();
+        let root = (self.from * self.from + 4.0 * bend * arrivals)
+            .max(0.0)
+            .sqrt();
         2.0 * arrivals / (self.from + root)
     }
 
@@ -95,7 +97,9 @@ impl RateCurve {
     #[must_use]
     pub fn length(&self) -> Option<Duration> {
         let seconds: f64 = self.pieces.iter().map(|piece| piece.seconds).sum();
-        seconds.is_finite().then(|| Duration::from_secs_f64(seconds))
+        seconds
+            .is_finite()
+            .then(|| Duration::from_secs_f64(seconds))
     }
 
     /// When so many arrivals are to be expected; `None` where the curve ends before.

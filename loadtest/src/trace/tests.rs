@@ -64,7 +64,10 @@ fn a_slice_begins_at_its_own_first_row() {
     assert!(trace.length() < Duration::from_secs(6));
     let none = "2h..3h".parse().unwrap();
     let error = Trace::read(&excerpt("mooncake_conversation.jsonl"), none).unwrap_err();
-    assert!(error.to_string().contains("no request in this part"), "{error}");
+    assert!(
+        error.to_string().contains("no request in this part"),
+        "{error}"
+    );
     for wrong in ["", "5s", "5s..5s", "5..6"] {
         assert!(wrong.parse::<Slice>().is_err(), "{wrong}");
     }
@@ -75,11 +78,31 @@ fn a_broken_line_is_named_by_file_and_number() {
     let azure = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.97,48,1\n";
     for (name, content, line, says) in [
         ("a.jsonl", format!("{QWEN}\n{{\"timestamp\": 1"), 2, "EOF"),
-        ("b.jsonl", format!("{QWEN}\n\n{}", QWEN.replace("[3, 4, 9]", "[3]")), 3, "1 hash_ids for 41 tokens"),
-        ("c.jsonl", format!("{QWEN}\n{}", QWEN.replace("61.25", "2")), 2, "before"),
+        (
+            "b.jsonl",
+            format!("{QWEN}\n\n{}", QWEN.replace("[3, 4, 9]", "[3]")),
+            3,
+            "1 hash_ids for 41 tokens",
+        ),
+        (
+            "c.jsonl",
+            format!("{QWEN}\n{}", QWEN.replace("61.25", "2")),
+            2,
+            "before",
+        ),
         ("d.jsonl", QWEN.replace("41", "-4"), 1, "invalid value"),
-        ("e.csv", format!("{azure}2023-11-16 18:17:04.0,many,1\n"), 3, "\"many\" is no number"),
-        ("f.csv", format!("{azure}yesterday,5,1\n"), 3, "\"yesterday\" is no time"),
+        (
+            "e.csv",
+            format!("{azure}2023-11-16 18:17:04.0,many,1\n"),
+            3,
+            "\"many\" is no number",
+        ),
+        (
+            "f.csv",
+            format!("{azure}yesterday,5,1\n"),
+            3,
+            "\"yesterday\" is no time",
+        ),
         ("g.csv", format!("{azure}1,2\n"), 3, "fields"),
         ("h.csv", "a,b\n".to_owned(), 1, "want TIMESTAMP"),
     ] {

@@ -123,7 +123,8 @@ impl PrefixGroups {
     }
 }
 
-const PREFIX: &str = "GROUPSxTOKENS such as 8x1024, or 8x1024:1.2 where the first groups are asked more often";
+const PREFIX: &str =
+    "GROUPSxTOKENS such as 8x1024, or 8x1024:1.2 where the first groups are asked more often";
 
 impl FromStr for PrefixGroups {
     type Err = UnitError;

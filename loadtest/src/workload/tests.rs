@@ -40,7 +40,9 @@ fn text(turn: &Turn) -> &str {
 
 fn items(workload: &Workload, count: u64) -> Vec<Item> {
     let classes = workload.class_names();
-    (0..count).filter_map(|index| workload.item(index, &classes)).collect()
+    (0..count)
+        .filter_map(|index| workload.item(index, &classes))
+        .collect()
 }
 
 #[test]
@@ -54,7 +56,10 @@ fn a_request_depends_on_the_seed_and_its_number_alone() {
         seed: 12,
         ..synthetic(Some("3x7"), "2")
     };
-    assert_ne!(text(&seventh.turns[0]), text(&other.item(7, &classes).unwrap().turns[0]));
+    assert_ne!(
+        text(&seventh.turns[0]),
+        text(&other.item(7, &classes).unwrap().turns[0])
+    );
 }
 
 #[test]
@@ -74,14 +79,26 @@ fn prompts_of_a_group_begin_alike_and_go_on_differently() {
     let items = items(&all, 300);
     let begins: Vec<String> = items
         .iter()
-        .map(|item| text(&item.turns[0]).split(' ').take(30).collect::<Vec<_>>().join(" "))
+        .map(|item| {
+            text(&item.turns[0])
+                .split(' ')
+                .take(30)
+                .collect::<Vec<_>>()
+                .join(" ")
+        })
         .collect();
     let groups: HashSet<&String> = begins.iter().collect();
     assert_eq!(groups.len(), 3);
     let wholes: HashSet<&str> = items.iter().map(|item| text(&item.turns[0])).collect();
     assert_eq!(wholes.len(), 300);
-    let most = groups.iter().map(|g| begins.iter().filter(|b| b == g).count()).max();
-    assert!(most > Some(120), "a skewed choice has a favourite: {most:?}");
+    let most = groups
+        .iter()
+        .map(|g| begins.iter().filter(|b| b == g).count())
+        .max();
+    assert!(
+        most > Some(120),
+        "a skewed choice has a favourite: {most:?}"
+    );
 }
 
 #[test]
@@ -127,7 +144,10 @@ fn a_trace_is_clipped_to_the_models_context_and_says_so() {
         let (whole, short) = (&whole.turns[0], &short.turns[0]);
         assert!(tokens(short) <= 2048);
         assert_eq!(short.clipped, tokens(whole) > 2048);
-        assert_eq!(text(short).split(' ').count() as u32, short.input_tokens.unwrap());
+        assert_eq!(
+            text(short).split(' ').count() as u32,
+            short.input_tokens.unwrap()
+        );
     }
     assert!(short.iter().any(|item| item.turns[0].clipped));
 }

@@ -1,0 +1,7 @@
+//! The harness against a server of known behaviour: real sockets, stated delays, stated faults.
+
+mod faults;
+mod loads;
+mod start;
+mod support;
+mod times;
