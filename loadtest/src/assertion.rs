@@ -60,7 +60,7 @@ pub struct Verdict {
     pub assertion: String,
     /// The run's load.
     pub load: String,
-    /// What was found: seconds of the unit that the figure has in results (microseconds, shares, per second).
+    /// What was found, in the unit that the figure has in results (microseconds, shares, per second).
     pub found: Option<f64>,
     /// Whether it holds. A figure that the run does not have holds nothing.
     pub holds: bool,
@@ -222,3 +222,6 @@ impl fmt::Display for Assertion {
         f.write_str(&self.text)
     }
 }
+
+#[cfg(test)]
+mod tests;

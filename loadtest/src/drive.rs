@@ -22,6 +22,7 @@ mod session;
 
 pub use live::{Glance, Live};
 
+pub(crate) use client_side::keeps_up;
 pub(crate) use exchange::error_message;
 
 use std::io::{self, Write};
@@ -40,6 +41,7 @@ use crate::plan::{Load, RunPlan};
 use crate::results::{Figures, Run, RunEnd};
 use crate::schedule::{Schedule, ScheduleError};
 use crate::slo::Slo;
+use crate::units::UnitError;
 use client_side::Watch;
 use collector::{Collected, Sample, collect};
 
@@ -49,6 +51,9 @@ pub enum RunError {
     /// The plan has no schedule.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
+    /// A search came to a load that cannot be.
+    #[error(transparent)]
+    Load(#[from] UnitError),
     /// A class cannot be a header's value.
     #[error("class {0:?} cannot be the value of the --class-header")]
     ClassHeader(String),
@@ -58,9 +63,6 @@ pub enum RunError {
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
-    /// The file of requests could not be written.
-    #[error("the file of requests cannot be written: {0}")]
-    Unwritten(io::Error),
 }
 
 /// What all tasks of a run share.
@@ -139,7 +141,12 @@ pub(crate) fn run(
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
         )
     });
-    finish(plan, live, collected?, (window_s, started_at, watch))
+    Ok(finish(
+        plan,
+        live,
+        collected?,
+        (window_s, started_at, watch),
+    ))
 }
 
 fn class_header(
@@ -171,10 +178,7 @@ fn finish(
     live: &Live,
     collected: Collected,
     (window_s, started_at, watch): (Option<f64>, SystemTime, Watch),
-) -> Result<Run, RunError> {
-    if let Some(error) = collected.unwritten {
-        return Err(RunError::Unwritten(error));
-    }
+) -> Run {
     let glance = live.glance();
     let mut client = watch.finish(collected.lateness, live);
     client.per(collected.phases.requests(), collected.phases.events());
@@ -195,5 +199,10 @@ fn finish(
         timeline: collected.timeline,
     };
     run.invalid = client_side::doubts(&run, &plan.bounds);
-    Ok(run)
+    if let Some(error) = collected.unwritten {
+        // The figures are whole; who reads the file has to know.
+        run.invalid
+            .push(format!("the file of requests ends early: {error}"));
+    }
+    run
 }

@@ -137,3 +137,14 @@ pub(crate) fn allow_connections(wanted: u64) -> Result<(), TooFewDescriptors> {
     }
     Ok(())
 }
+
+/// Raises this process's limit of open files as far as it may.
+pub fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    // Where it may not, it stays as it is.
+    let _ = setrlimit(Resource::Nofile, raised);
+}

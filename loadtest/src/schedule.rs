@@ -178,7 +178,7 @@ fn times(plan: &RunPlan) -> Result<(Vec<Duration>, Duration), ScheduleError> {
             (Box::new(arrivals), curve.length().or(by_count))
         }
         Load::Trace { speed } => {
-            let Source::Trace(trace) = &plan.workload.source else {
+            let Source::Trace(trace) = &*plan.workload.source else {
                 return Err(ScheduleError::NoTrace);
             };
             (

@@ -22,13 +22,13 @@ pub(crate) fn plan(load: Load) -> RunPlan {
         repeat: 1,
         workload: Arc::new(Workload {
             seed: 1,
-            speech: Speech::Words,
-            source: Source::Synthetic(Synthetic {
+            speech: Arc::new(Speech::Words),
+            source: Arc::new(Source::Synthetic(Synthetic {
                 classes: vec![class],
                 prefix: None,
                 turns: "1".parse().unwrap(),
                 think: Think::Fixed(Duration::ZERO),
-            }),
+            })),
             max_context: None,
             chat: true,
         }),

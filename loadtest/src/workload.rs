@@ -13,6 +13,7 @@ pub use speech::{Prompt, SMALLEST_VOCABULARY, Speech, TooFewWords, Vocabulary};
 pub use synthetic::{Class, PrefixGroups, Synthetic};
 pub use think::Think;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::Rng;
@@ -60,14 +61,14 @@ pub enum Source {
 }
 
 /// The requests of a test.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Workload {
     /// Equal seeds give equal requests.
     pub seed: u64,
     /// What made-up prompts are made of.
-    pub speech: Speech,
+    pub speech: Arc<Speech>,
     /// Where requests come from.
-    pub source: Source,
+    pub source: Arc<Source>,
     /// Tokens of prompt and answer together that the model takes, where known.
     pub max_context: Option<u32>,
     /// Whether requests are chats, whose template has tokens of its own.
@@ -81,7 +82,7 @@ impl Workload {
     /// How many requests or sessions there are; `None`: without an end.
     #[must_use]
     pub fn len(&self) -> Option<u64> {
-        match &self.source {
+        match &*self.source {
             Source::Trace(trace) => Some(trace.rows.len() as u64),
             Source::Synthetic(_) | Source::Prompts(..) => None,
         }
@@ -103,7 +104,7 @@ impl Workload {
             names.dedup();
             names
         };
-        match &self.source {
+        match &*self.source {
             Source::Synthetic(made) => made.classes.iter().map(|c| c.name.clone()).collect(),
             Source::Prompts(own, _) => named(&mut own.classes()),
             Source::Trace(trace) => {
@@ -120,7 +121,7 @@ impl Workload {
             let name = name.unwrap_or(DEFAULT_CLASS);
             classes.iter().position(|known| known == name).unwrap_or(0)
         };
-        match &self.source {
+        match &*self.source {
             Source::Synthetic(made) => Some(made.item(self, index, &mut rng)),
             Source::Prompts(own, lengths) => {
                 let count = own.list.len() as u64;

@@ -102,6 +102,27 @@ impl RateCurve {
             .then(|| Duration::from_secs_f64(seconds))
     }
 
+    /// The rate, where it is one without an end.
+    #[must_use]
+    pub fn steady(&self) -> Option<f64> {
+        match self.pieces[..] {
+            [only] if only.seconds.is_infinite() => Some(only.from),
+            _ => None,
+        }
+    }
+
+    /// The mean rate; that of the last piece where that has no end.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        match (self.length(), self.pieces.last()) {
+            (Some(length), _) => {
+                let arrivals: f64 = self.pieces.iter().map(Piece::arrivals).sum();
+                arrivals / length.as_secs_f64()
+            }
+            (None, last) => last.map_or(0.0, |last| last.from),
+        }
+    }
+
     /// When so many arrivals are to be expected; `None` where the curve ends before.
     #[must_use]
     pub fn time_of(&self, mut arrivals: f64) -> Option<Duration> {

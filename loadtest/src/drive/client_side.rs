@@ -76,31 +76,14 @@ async fn beats(clock: Clock, delays: Arc<Mutex<Distribution>>) {
     }
 }
 
+/// Whether the client kept up with a run.
+pub(crate) fn keeps_up(run: &Run, bounds: &Bounds) -> bool {
+    lags(&run.client, bounds).is_empty()
+}
+
 /// Why a run's figures are not to be trusted.
 pub(super) fn doubts(run: &Run, bounds: &Bounds) -> Vec<String> {
-    let client = &run.client;
-    let bound_us = micros(bounds.lateness);
-    let mut doubts = Vec::new();
-    for (what, delays) in [
-        ("requests were begun", &client.lateness),
-        ("the client noticed what came", &client.loop_delay),
-    ] {
-        let p99 = delays.quantile(0.99).unwrap_or(0);
-        if p99 > bound_us {
-            let (found, bound) = (p99 as f64 / 1000.0, bound_us as f64 / 1000.0);
-            doubts.push(format!(
-                "{what} {found:.1} ms late at p99, want {bound} ms at most (--max-lateness): use more processes (--part)"
-            ));
-        }
-    }
-    if client.cpu_share > bounds.cpu_share {
-        let (found, bound) = (client.cpu_share * 100.0, bounds.cpu_share * 100.0);
-        doubts.push(format!(
-            "the client used {found:.0} % of its {} cores, want {bound:.0} % at most (--max-cpu): use more \
-             processes or hosts (--part)",
-            client.cores
-        ));
-    }
+    let mut doubts = lags(&run.client, bounds);
     let counts = &run.phases.measured.all.counts;
     if counts.unsent > 0 {
         doubts.push(format!(
@@ -112,4 +95,32 @@ pub(super) fn doubts(run: &Run, bounds: &Bounds) -> Vec<String> {
         doubts.push("no request was measured".to_owned());
     }
     doubts
+}
+
+/// In what the client did not keep up.
+fn lags(client: &ClientFigures, bounds: &Bounds) -> Vec<String> {
+    let bound_us = micros(bounds.lateness);
+    let mut lags = Vec::new();
+    for (what, delays) in [
+        ("requests were begun", &client.lateness),
+        ("the client noticed what came", &client.loop_delay),
+    ] {
+        let p99 = delays.quantile(0.99).unwrap_or(0);
+        if p99 > bound_us {
+            let (found, bound) = (p99 as f64 / 1000.0, bound_us as f64 / 1000.0);
+            lags.push(format!(
+                "{what} {found:.1} ms late at p99, want {bound} ms at most (--max-lateness): is this machine busy \
+                 otherwise? Else use more processes or hosts (--part)"
+            ));
+        }
+    }
+    if client.cpu_share > bounds.cpu_share {
+        let (found, bound) = (client.cpu_share * 100.0, bounds.cpu_share * 100.0);
+        lags.push(format!(
+            "the client used {found:.0} % of its {} cores, want {bound:.0} % at most (--max-cpu): use more \
+             processes or hosts (--part)",
+            client.cores
+        ));
+    }
+    lags
 }

@@ -40,7 +40,15 @@ pub enum MergeError {
 }
 
 /// Settings in which parts of one test may differ.
-const OWN: [&str; 6] = ["part", "json", "csv", "requests-file", "start-at", "quiet"];
+const OWN: [&str; 7] = [
+    "part",
+    "url",
+    "json",
+    "csv",
+    "requests-file",
+    "start-at",
+    "quiet",
+];
 
 /// One result of all parts.
 ///

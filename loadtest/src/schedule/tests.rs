@@ -117,7 +117,7 @@ fn a_trace_is_replayed_at_its_speed() {
     let trace = crate::trace::Trace::read(&path, crate::trace::Slice::WHOLE).unwrap();
     let mut plan = plan(Load::Trace { speed: 2.0 });
     let workload = std::sync::Arc::get_mut(&mut plan.workload).unwrap();
-    workload.source = Source::Trace(trace);
+    workload.source = std::sync::Arc::new(Source::Trace(trace));
     let schedule = Schedule::of(&plan).unwrap();
     assert_eq!(schedule.times.unwrap().last(), Some(&seconds(6)));
 }

@@ -16,8 +16,8 @@ fn class(name: &str, share: f64, input: &str, output: &str) -> Class {
 fn synthetic(prefix: Option<&str>, turns: &str) -> Workload {
     Workload {
         seed: 11,
-        speech: Speech::Words,
-        source: Source::Synthetic(Synthetic {
+        speech: Arc::new(Speech::Words),
+        source: Arc::new(Source::Synthetic(Synthetic {
             classes: vec![
                 class("chat", 3.0, "uniform:10..20", "5"),
                 class("batch", 1.0, "100", "50"),
@@ -25,7 +25,7 @@ fn synthetic(prefix: Option<&str>, turns: &str) -> Workload {
             prefix: prefix.map(|text| text.parse().unwrap()),
             turns: turns.parse().unwrap(),
             think: "exp:1s".parse().unwrap(),
-        }),
+        })),
         max_context: None,
         chat: false,
     }
@@ -116,8 +116,10 @@ fn replay(max_context: Option<u32>) -> Workload {
         .join("tests/traces/mooncake_conversation.jsonl");
     Workload {
         seed: 1,
-        speech: Speech::Words,
-        source: Source::Trace(Trace::read(&path, crate::trace::Slice::WHOLE).unwrap()),
+        speech: Arc::new(Speech::Words),
+        source: Arc::new(Source::Trace(
+            Trace::read(&path, crate::trace::Slice::WHOLE).unwrap(),
+        )),
         max_context,
         chat: false,
     }

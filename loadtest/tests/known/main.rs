@@ -2,6 +2,8 @@
 
 mod faults;
 mod loads;
+mod search;
+mod secure;
 mod start;
 mod support;
 mod times;

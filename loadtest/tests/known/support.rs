@@ -106,13 +106,13 @@ pub(crate) fn synthetic(turns: &str, think: &str) -> Workload {
     };
     Workload {
         seed: 5,
-        speech: Speech::Words,
-        source: Source::Synthetic(Synthetic {
+        speech: Arc::new(Speech::Words),
+        source: Arc::new(Source::Synthetic(Synthetic {
             classes: vec![class],
             prefix: None,
             turns: turns.parse().unwrap(),
             think: think.parse::<Think>().unwrap(),
-        }),
+        })),
         max_context: None,
         chat: true,
     }
