@@ -60,10 +60,26 @@ pub struct Verdict {
     pub assertion: String,
     /// The run's load.
     pub load: String,
-    /// What was found, in the unit that the figure has in results (microseconds, shares, per second).
+    /// What was found, in the unit that the figure has in results.
     pub found: Option<f64>,
+    /// That unit.
+    pub unit: Unit,
     /// Whether it holds. A figure that the run does not have holds nothing.
     pub holds: bool,
+}
+
+/// What a figure counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// Microseconds.
+    Us,
+    /// From 0 to 1.
+    Share,
+    /// Tokens.
+    Tokens,
+    /// In each second.
+    PerSecond,
 }
 
 const ASSERTION: &str = "an assertion such as p99_ttft<500ms (p50, p90, p95, p99, p99.9, mean or max of ttft, tpot, \
@@ -109,16 +125,27 @@ impl Subject {
         })
     }
 
+    const fn unit(&self) -> Unit {
+        match self {
+            Self::Of { metric, .. } if metric.is_time() => Unit::Us,
+            Self::Of { .. } => Unit::Tokens,
+            Self::ErrorRate | Self::RejectedRate | Self::Attainment | Self::CachedShare => {
+                Unit::Share
+            }
+            Self::Goodput | Self::Answered | Self::OutputTokens | Self::InputTokens => {
+                Unit::PerSecond
+            }
+        }
+    }
+
     /// In the unit that the figure has in results.
     fn bound(&self, text: &str) -> Option<f64> {
-        match self {
-            Self::Of { metric, .. } if metric.is_time() => {
-                Some(micros(duration(text).ok()?) as f64)
+        match self.unit() {
+            Unit::Us => Some(micros(duration(text).ok()?) as f64),
+            Unit::Share => share(text).ok(),
+            Unit::Tokens | Unit::PerSecond => {
+                text.parse().ok().filter(|bound: &f64| bound.is_finite())
             }
-            Self::ErrorRate | Self::RejectedRate | Self::Attainment | Self::CachedShare => {
-                share(text).ok()
-            }
-            _ => text.parse().ok().filter(|bound: &f64| bound.is_finite()),
         }
     }
 
@@ -183,6 +210,7 @@ impl Assertion {
             assertion: self.text.clone(),
             load: run.load.to_string(),
             found,
+            unit: self.subject.unit(),
             holds: found.is_some_and(|found| match self.order {
                 Order::Less => found < self.bound,
                 Order::LessOrEqual => found <= self.bound,

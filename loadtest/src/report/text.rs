@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::table::{ms, number, percent, table};
+use crate::assertion::Unit;
 use crate::distribution::{Distribution, SHOWN};
 use crate::results::{Results, Run, RunEnd, over_repeats};
 use crate::search::{Ended, Found, wilson};
@@ -29,7 +30,9 @@ pub fn text(results: &Results) -> String {
     }
     for verdict in &results.assertions {
         let holds = if verdict.holds { "holds" } else { "MISSED" };
-        let found = verdict.found.map_or("no such figure".to_owned(), number);
+        let found = verdict.found.map_or("no such figure".to_owned(), |found| {
+            shown(found, verdict.unit)
+        });
         let _ = writeln!(
             text,
             "assert      {} {holds} ({found}; {})",
@@ -37,6 +40,15 @@ pub fn text(results: &Results) -> String {
         );
     }
     text
+}
+
+fn shown(found: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Us => format!("{} ms", ms(Some(found))),
+        Unit::Share => percent(found),
+        Unit::Tokens => number(found),
+        Unit::PerSecond => format!("{} a second", number(found)),
+    }
 }
 
 fn one(run: &Run, results: &Results) -> String {
