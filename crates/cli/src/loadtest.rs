@@ -37,12 +37,13 @@ fn test(args: &LoadtestArgs) -> Result<(), Failure> {
     // What is wrong with the command line shows before the server is asked.
     let workload = requests::workload(args)?;
     let runs = loads::runs(args, &workload)?;
+    let base = loads::base(args, workload, slos.clone())?;
+    verdict::check_classes(&assertions, &slos, &base.workload.class_names())?;
     let mut outputs = Outputs::create(args)?;
     let target = requests::target(args)?;
     let harness =
         Harness::start(target, args.api.into(), args.model.clone()).map_err(Failure::mendable)?;
-    let base = loads::base(args, &harness, workload, slos.clone())?;
-    verdict::check_classes(&assertions, &slos, &base.workload.class_names())?;
+    let base = loads::of_server(base, &harness);
     let stop = Stop::listen()?;
     let mut progress = Progress::new(args, &runs, &stop);
     let outcome = campaign::carry_out(&harness, &base, &runs, &mut progress, outputs.requests());

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value};
 use tandem_loadtest::Harness;
 use tandem_loadtest::arrivals::{Process, RateCurve};
-use tandem_loadtest::body::{Asking, OWN_FIELDS};
+use tandem_loadtest::body::{Asking, OWN_FIELDS, UsageAsked};
 use tandem_loadtest::campaign::{Axis, Runs};
 use tandem_loadtest::plan::{Bounds, Load, Margin, RunPlan};
 use tandem_loadtest::results::{LoadPoint, Part};
@@ -178,14 +178,12 @@ fn margin(name: &str, text: Option<&str>) -> Result<Margin, Failure> {
     text.map_or(Ok(Margin::None), |text| flag(name, text))
 }
 
-/// What all runs have in common.
+/// What all runs have in common; [`of_server`] fills in what the server decides.
 pub(super) fn base(
     args: &LoadtestArgs,
-    harness: &Harness,
-    mut workload: Workload,
+    workload: Workload,
     slos: Slos,
 ) -> Result<RunPlan, Failure> {
-    workload.max_context = workload.max_context.or(harness.max_context());
     let whole = Part { number: 1, of: 1 };
     let part = args.part.as_deref().map(|text| flag("--part", text));
     let header = args
@@ -200,8 +198,8 @@ pub(super) fn base(
         workload: Arc::new(workload),
         asking: Asking {
             api: args.api.into(),
-            model: harness.model().to_owned(),
-            usage: harness.usage(),
+            model: String::new(),
+            usage: UsageAsked::Never,
             ignore_eos: args.ignore_eos,
             extra: extra(args)?,
         },
@@ -220,6 +218,15 @@ pub(super) fn base(
             cpu_share: read("--max-cpu", &args.max_cpu, share)?,
         },
     })
+}
+
+/// The model, the token counts that it can be asked for, its context where the command line has none.
+pub(super) fn of_server(mut base: RunPlan, harness: &Harness) -> RunPlan {
+    harness.model().clone_into(&mut base.asking.model);
+    base.asking.usage = harness.usage();
+    let workload = Arc::make_mut(&mut base.workload);
+    workload.max_context = workload.max_context.or(harness.max_context());
+    base
 }
 
 fn start_at(seconds: f64) -> Result<SystemTime, Failure> {
