@@ -13,6 +13,7 @@ mod failure;
 mod http;
 mod keys;
 mod lifetime;
+mod loadtest;
 mod logging;
 mod pki;
 mod serve;
@@ -26,8 +27,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-
-use failure::Failure;
 
 /// Disaggregated LLM serving: prefill and decode on separate workers.
 #[derive(Parser)]
@@ -61,8 +60,8 @@ enum Command {
     Topology(topology::TopologyArgs),
     /// Show what libfabric offers on this machine, or measure it.
     Fabric(fabric::FabricArgs),
-    /// Measure a gateway under load.
-    Loadtest,
+    /// Measure any OpenAI-compatible endpoint under load.
+    Loadtest(Box<loadtest::LoadtestArgs>),
 }
 
 #[derive(Args)]
@@ -92,9 +91,7 @@ fn main() -> ExitCode {
         Command::Pki(args) => pki::run(&args),
         Command::Topology(args) => topology::run(&args),
         Command::Fabric(args) => fabric::run(args),
-        Command::Loadtest => Err(Failure::mendable(
-            "loadtest: the load harness comes with a later release",
-        )),
+        Command::Loadtest(args) => loadtest::run(&args),
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -199,9 +199,9 @@ fn status_says_that_nothing_answers() {
 }
 
 #[test]
-fn loadtest_comes_later() {
+fn loadtest_asks_how_hard_to_press() {
     let output = tandem(Path::new("."), &["loadtest"]);
-    let line = "tandem: loadtest: the load harness comes with a later release";
+    let line = "tandem: how hard to press? Give one of --rate, --concurrency, --trace, --sweep or --search";
     assert_refused(&output, 2, &[line]);
 }
 

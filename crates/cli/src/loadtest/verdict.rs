@@ -1,0 +1,109 @@
+//! Whether a test went well.
+
+use tandem_loadtest::assertion::{Assertion, Verdict};
+use tandem_loadtest::results::{Results, RunEnd};
+use tandem_loadtest::slo::Slos;
+
+use super::args::LoadtestArgs;
+use super::requests::{flag, wrong};
+use crate::failure::Failure;
+
+/// What the command line asserts.
+pub(super) fn assertions(args: &LoadtestArgs) -> Result<Vec<Assertion>, Failure> {
+    parse(&args.asserts)
+}
+
+pub(super) fn parse(texts: &[String]) -> Result<Vec<Assertion>, Failure> {
+    texts.iter().map(|text| flag("--assert", text)).collect()
+}
+
+/// Refuses limits and assertions of classes that there are not.
+pub(super) fn check_classes(
+    assertions: &[Assertion],
+    slos: &Slos,
+    classes: &[String],
+) -> Result<(), Failure> {
+    let asserted = assertions
+        .iter()
+        .filter_map(|assertion| Some(("--assert", assertion.class()?)));
+    let limited = slos.classes.keys().map(|class| ("--slo", class.as_str()));
+    for (name, class) in asserted.chain(limited) {
+        if !classes.iter().any(|known| known == class) {
+            let known = classes.join(", ");
+            return Err(wrong(
+                name,
+                format!("{class}: no such class, want one of {known}"),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Every assertion in every run.
+pub(super) fn check(assertions: &[Assertion], results: &Results) -> Vec<Verdict> {
+    let runs = results.runs.iter();
+    runs.flat_map(|run| assertions.iter().map(|assertion| assertion.check(run)))
+        .collect()
+}
+
+/// An error that says in one line what went wrong; `beyond_capacity`: the test was to find where requests fail.
+pub(super) fn verdict(
+    results: &Results,
+    assertions: &[Assertion],
+    beyond_capacity: bool,
+) -> Result<(), Failure> {
+    let mut wrong = Vec::new();
+    let runs = || results.runs.iter();
+    if runs().any(|run| run.ended == RunEnd::ServerGone) {
+        wrong.push("the server was gone before the end".to_owned());
+    }
+    if runs().any(|run| run.ended == RunEnd::Interrupted) || results.runs.is_empty() {
+        wrong.push("interrupted".to_owned());
+    }
+    let missed = results
+        .assertions
+        .iter()
+        .filter(|verdict| !verdict.holds)
+        .count();
+    if missed > 0 {
+        wrong.push(format!(
+            "{missed} of {} assertions missed",
+            results.assertions.len()
+        ));
+    }
+    let about_errors = assertions.iter().any(Assertion::is_about_errors);
+    if !about_errors && !beyond_capacity {
+        let counts = |of: fn(&tandem_loadtest::summary::Counts) -> u64| -> u64 {
+            runs().map(|run| of(&run.phases.measured.all.counts)).sum()
+        };
+        // With an SLO, being turned away is an outcome like being late.
+        let rejected = match results.slos.is_empty() {
+            true => counts(|counts| counts.rejected),
+            false => 0,
+        };
+        let failed = counts(|counts| counts.failed + counts.unsent) + rejected;
+        if failed > 0 {
+            wrong.push(format!(
+                "{failed} requests failed (--assert 'error_rate<1%' would allow some)"
+            ));
+        }
+    }
+    if results
+        .search
+        .as_ref()
+        .is_some_and(|found| found.best.is_none())
+    {
+        wrong.push("no load meets the SLO".to_owned());
+    }
+    let invalid = runs().filter(|run| !run.invalid.is_empty()).count();
+    if invalid > 0 && !beyond_capacity {
+        wrong.push(format!(
+            "{invalid} of {} runs are invalid",
+            results.runs.len()
+        ));
+    }
+    match wrong.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::fault(wrong.join("; "))),
+    }
+}

@@ -1,0 +1,211 @@
+//! Several runs as one test: repeats, a sweep, a search.
+//!
+//! Each run has a seed of its own that follows from the test's: a prompt that came twice could be found in the
+//! server's cache, and the second run would measure another server.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use crate::arrivals::{Process, RateCurve};
+use crate::drive::{Live, RunError, keeps_up};
+use crate::harness::Harness;
+use crate::plan::{Load, RunPlan};
+use crate::results::{LoadPoint, Run, RunEnd};
+use crate::search::{Ended, Found, Search, SearchPlan};
+use crate::units::UnitError;
+use crate::workload::Workload;
+
+/// What is changed from run to run.
+#[derive(Clone, Debug)]
+pub enum Axis {
+    /// The rate of an arrival process.
+    Rate(Process),
+    /// The mean rate of a trace, whose times are stretched.
+    TraceRate {
+        /// At its own speed.
+        own: f64,
+    },
+    /// How many at a time.
+    Concurrency {
+        /// In what time they begin.
+        ramp: std::time::Duration,
+    },
+}
+
+impl Axis {
+    /// The load at one value.
+    ///
+    /// # Errors
+    ///
+    /// [`UnitError`]: no such rate or concurrency.
+    pub fn at(&self, value: f64) -> Result<(Load, LoadPoint), UnitError> {
+        Ok(match self {
+            Self::Rate(process) => {
+                let curve = RateCurve::constant(value)?;
+                let process = *process;
+                (Load::Open { curve, process }, LoadPoint::Rate(value))
+            }
+            Self::TraceRate { own } if value > 0.0 && value.is_finite() => {
+                let speed = value / own;
+                (Load::Trace { speed }, LoadPoint::Rate(value))
+            }
+            Self::Concurrency { ramp } if (1.0..=1e6).contains(&value) && value.fract() == 0.0 => {
+                let concurrency = value as u32;
+                let ramp = *ramp;
+                let load = Load::Closed { concurrency, ramp };
+                (load, LoadPoint::Concurrency(concurrency))
+            }
+            Self::TraceRate { .. } => {
+                return Err(UnitError::new(&value.to_string(), "a rate above 0"));
+            }
+            Self::Concurrency { .. } => {
+                let wanted = "a whole number from 1 to a million";
+                return Err(UnitError::new(&value.to_string(), wanted));
+            }
+        })
+    }
+}
+
+/// Which runs make the test.
+#[derive(Clone, Debug)]
+pub enum Runs {
+    /// At each of these loads, so many times.
+    Each {
+        /// In this order.
+        loads: Vec<(Load, LoadPoint)>,
+        /// 1: once.
+        repeats: u32,
+    },
+    /// The search for the highest load that meets the SLO.
+    Search {
+        /// What is searched along.
+        axis: Axis,
+        /// Where.
+        plan: SearchPlan,
+    },
+}
+
+/// Who follows a test.
+pub trait Watcher {
+    /// A run begins.
+    fn begins(&mut self, plan: &RunPlan, live: &Arc<Live>);
+    /// A run has ended.
+    fn ends(&mut self, run: &Run);
+    /// Whether no other run is wanted.
+    fn is_stopped(&self) -> bool;
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// All runs, in their order.
+    pub runs: Vec<Run>,
+    /// What a search found.
+    pub search: Option<Found>,
+}
+
+struct Conductor<'a> {
+    harness: &'a Harness,
+    base: &'a RunPlan,
+    watcher: &'a mut dyn Watcher,
+    requests: Option<&'a mut (dyn Write + Send)>,
+    runs: Vec<Run>,
+}
+
+/// Carries out all runs; `base` says what they have in common. Ends early, with what there is, where a run is
+/// interrupted or the server is gone.
+///
+/// # Errors
+///
+/// [`RunError`]: a run could not be carried out at all.
+pub fn carry_out<'a>(
+    harness: &'a Harness,
+    base: &'a RunPlan,
+    runs: &Runs,
+    watcher: &'a mut dyn Watcher,
+    requests: Option<&'a mut (dyn Write + Send)>,
+) -> Result<Outcome, RunError> {
+    let mut conductor = Conductor {
+        harness,
+        base,
+        watcher,
+        requests,
+        runs: Vec::new(),
+    };
+    let search = match runs {
+        Runs::Each { loads, repeats } => {
+            conductor.each(loads, *repeats)?;
+            None
+        }
+        Runs::Search { axis, plan } => Some(conductor.search(axis, *plan)?),
+    };
+    Ok(Outcome {
+        runs: conductor.runs,
+        search,
+    })
+}
+
+impl Conductor<'_> {
+    fn each(&mut self, loads: &[(Load, LoadPoint)], repeats: u32) -> Result<(), RunError> {
+        for (load, point) in loads {
+            for repeat in 1..=repeats {
+                let run = self.run(load.clone(), *point, repeat)?;
+                if run.ended != RunEnd::Complete || self.watcher.is_stopped() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn search(&mut self, axis: &Axis, plan: SearchPlan) -> Result<Found, RunError> {
+        let mut search = Search::new(plan);
+        let mut doubtful = None;
+        while let Some(value) = search.next() {
+            let (load, point) = axis.at(value)?;
+            let repeat = 1 + self.runs.iter().filter(|run| run.load == point).count() as u32;
+            let bounds = self.base.bounds;
+            let run = self.run(load, point, repeat)?;
+            if run.ended != RunEnd::Complete {
+                search.stop(Ended::Interrupted);
+            } else if keeps_up(run, &bounds) {
+                let counts = run.phases.measured.all.counts;
+                search.observe(counts.attained, counts.all());
+                doubtful = None;
+            } else if doubtful.replace(value) == Some(value) {
+                // Twice: it is not something else on this machine.
+                search.stop(Ended::ClientLimit);
+            }
+            if self.watcher.is_stopped() {
+                search.stop(Ended::Interrupted);
+            }
+        }
+        Ok(search.found())
+    }
+
+    fn run(&mut self, load: Load, point: LoadPoint, repeat: u32) -> Result<&Run, RunError> {
+        let base = &self.base.workload;
+        let workload = Workload {
+            seed: base.seed.wrapping_add(self.runs.len() as u64),
+            ..Workload::clone(base)
+        };
+        let plan = RunPlan {
+            load,
+            point,
+            repeat,
+            workload: Arc::new(workload),
+            // Only the first run of a test waits for the other processes.
+            start_at: self.base.start_at.filter(|_| self.runs.is_empty()),
+            ..self.base.clone()
+        };
+        let live = Arc::new(Live::default());
+        self.watcher.begins(&plan, &live);
+        let requests: Option<&mut (dyn Write + Send)> = match &mut self.requests {
+            Some(file) => Some(&mut **file),
+            None => None,
+        };
+        let run = self.harness.run(&plan, &live, requests)?;
+        self.watcher.ends(&run);
+        Ok(self.runs.push_mut(run))
+    }
+}

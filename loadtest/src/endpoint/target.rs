@@ -1,0 +1,163 @@
+//! Where a server is, and how to ask it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// A server, and how to ask it.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Where it is.
+    pub url: Url,
+    /// API key, shown as a bearer's.
+    pub key: Option<String>,
+    /// Headers of every request.
+    pub headers: Vec<(String, String)>,
+    /// HTTP/2, with TLS by ALPN and else from the first byte.
+    pub http2: bool,
+    /// Certificates, in PEM, of the authorities that are trusted instead of the system's.
+    pub ca: Option<PathBuf>,
+}
+
+/// What is wrong with a target.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// No address for the host.
+    #[error("{host}: {reason}")]
+    Unknown {
+        /// The host.
+        host: String,
+        /// In words.
+        reason: String,
+    },
+    /// A header that HTTP cannot say.
+    #[error("header {0:?}: its name or its value cannot stand in an HTTP request")]
+    Header(String),
+    /// The authorities' file.
+    #[error("--ca {file}: {reason}")]
+    Authorities {
+        /// Its path.
+        file: String,
+        /// In words.
+        reason: String,
+    },
+}
+
+/// `http://HOST[:PORT][/BASE]` or `https://...`; a base of `/v1` is implied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Url {
+    secure: bool,
+    host: String,
+    port: u16,
+    base: String,
+}
+
+/// What is no URL.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?}: want a URL such as http://127.0.0.1:8080 or https://api.example/v1")]
+pub struct UrlError(String);
+
+impl Url {
+    /// Host, without the brackets of an IPv6 address.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        self.host.trim_start_matches('[').trim_end_matches(']')
+    }
+
+    pub(crate) const fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) const fn is_secure(&self) -> bool {
+        self.secure
+    }
+
+    pub(crate) const fn scheme(&self) -> &'static str {
+        if self.secure { "https" } else { "http" }
+    }
+
+    /// Host and port.
+    pub(crate) fn authority(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
+    /// What stands before `/models` in a path.
+    pub(crate) fn base(&self) -> &str {
+        &self.base
+    }
+}
+
+impl FromStr for Url {
+    type Err = UrlError;
+
+    fn from_str(text: &str) -> Result<Self, UrlError> {
+        let wrong = || UrlError(text.to_owned());
+        let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
+        let (secure, default_port) = match scheme {
+            "http" => (false, 80),
+            "https" => (true, 443),
+            _ => return Err(wrong()),
+        };
+        let (authority, base) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let digits = |port: &&str| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if digits(&port) => (host, port.parse().map_err(|_| wrong())?),
+            Some((_, _)) if !authority.ends_with(']') => return Err(wrong()),
+            _ => (authority, default_port),
+        };
+        let strange = |c: char| c.is_whitespace() || c.is_control() || "?#@".contains(c);
+        if host.is_empty() || port == 0 || rest.contains(strange) {
+            return Err(wrong());
+        }
+        let base = base.trim_end_matches('/');
+        let base = base.strip_suffix("/v1").unwrap_or(base);
+        Ok(Self {
+            secure,
+            host: host.to_owned(),
+            port,
+            base: format!("{base}/v1"),
+        })
+    }
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}{}", self.scheme(), self.authority(), self.base)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read_with_and_without_port_and_base() {
+        for (text, means) in [
+            ("http://127.0.0.1:8080", "http://127.0.0.1:8080/v1"),
+            ("http://h/", "http://h:80/v1"),
+            ("https://api.example/v1/", "https://api.example:443/v1"),
+            (
+                "https://api.example/openai/v1",
+                "https://api.example:443/openai/v1",
+            ),
+            ("http://[::1]:5", "http://[::1]:5/v1"),
+            ("http://[::1]", "http://[::1]:80/v1"),
+        ] {
+            assert_eq!(text.parse::<Url>().unwrap().to_string(), means);
+        }
+        assert_eq!("http://[::1]:5".parse::<Url>().unwrap().host(), "::1");
+        for wrong in [
+            "",
+            "h:80",
+            "ftp://h",
+            "http://",
+            "http://h:0",
+            "http://h:x",
+            "http://u@h",
+            "http://h/?q",
+            "http://h:70000",
+        ] {
+            assert!(wrong.parse::<Url>().is_err(), "{wrong}");
+        }
+    }
+}

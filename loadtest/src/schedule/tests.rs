@@ -1,0 +1,123 @@
+use super::*;
+use crate::testing::plan;
+
+fn open(rate: &str) -> Load {
+    Load::Open {
+        curve: rate.parse().unwrap(),
+        process: "constant".parse().unwrap(),
+    }
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[test]
+fn a_rate_ends_by_count_by_time_or_with_its_curve() {
+    let by_count = RunPlan {
+        requests: Some(20),
+        ..plan(open("2"))
+    };
+    let by_time = RunPlan {
+        duration: Some(seconds(10)),
+        ..plan(open("2"))
+    };
+    let by_curve = plan(open("2@10s"));
+    for plan in [by_count, by_time, by_curve] {
+        let schedule = Schedule::of(&plan).unwrap();
+        assert_eq!(schedule.times.as_ref().unwrap().len(), 20);
+        assert_eq!(schedule.length, Some(seconds(10)));
+        assert_eq!(schedule.window(), Some(seconds(10)));
+    }
+    assert_eq!(Schedule::of(&plan(open("2"))), Err(ScheduleError::Endless));
+}
+
+#[test]
+fn margins_are_kept_apart_by_time_by_number_and_by_share() {
+    for (warm_up, cool_down) in [
+        (Margin::Time(seconds(2)), Margin::Time(seconds(3))),
+        (Margin::Requests(4), Margin::Requests(6)),
+        (Margin::Share(0.2), Margin::Share(0.3)),
+    ] {
+        let plan = RunPlan {
+            warm_up,
+            cool_down,
+            ..plan(open("2@10s"))
+        };
+        let schedule = Schedule::of(&plan).unwrap();
+        let times = schedule.times.clone().unwrap();
+        let phases: Vec<Phase> = (0..)
+            .zip(times)
+            .map(|(index, at)| schedule.phase(index, at))
+            .collect();
+        let count = |phase| phases.iter().filter(|p| **p == phase).count();
+        assert_eq!(
+            (
+                count(Phase::WarmUp),
+                count(Phase::Measured),
+                count(Phase::CoolDown)
+            ),
+            (4, 10, 6)
+        );
+        assert_eq!(schedule.window(), Some(seconds(5)));
+    }
+}
+
+#[test]
+fn margins_that_leave_nothing_or_cannot_be_known_are_refused() {
+    let closed = || Load::Closed {
+        concurrency: 2,
+        ramp: Duration::ZERO,
+    };
+    let nothing = RunPlan {
+        warm_up: Margin::Share(0.6),
+        cool_down: Margin::Share(0.5),
+        ..plan(open("2@10s"))
+    };
+    assert_eq!(Schedule::of(&nothing), Err(ScheduleError::NothingMeasured));
+    let unknown = RunPlan {
+        duration: Some(seconds(5)),
+        warm_up: Margin::Share(0.1),
+        ..plan(closed())
+    };
+    assert_eq!(
+        Schedule::of(&unknown),
+        Err(ScheduleError::Unknown("--warmup"))
+    );
+    let unknown = RunPlan {
+        requests: Some(5),
+        cool_down: Margin::Time(seconds(1)),
+        ..plan(closed())
+    };
+    assert_eq!(
+        Schedule::of(&unknown),
+        Err(ScheduleError::Unknown("--cooldown"))
+    );
+    assert_eq!(Schedule::of(&plan(closed())), Err(ScheduleError::Endless));
+    let none = RunPlan {
+        duration: Some(Duration::ZERO),
+        ..plan(open("2"))
+    };
+    assert_eq!(Schedule::of(&none), Err(ScheduleError::Empty));
+    assert_eq!(
+        Schedule::of(&plan(Load::Trace { speed: 1.0 })),
+        Err(ScheduleError::NoTrace)
+    );
+    let many = RunPlan {
+        duration: Some(seconds(3600)),
+        ..plan(open("1000000"))
+    };
+    assert_eq!(Schedule::of(&many), Err(ScheduleError::TooMany));
+}
+
+#[test]
+fn a_trace_is_replayed_at_its_speed() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/traces/mooncake_conversation.jsonl");
+    let trace = crate::trace::Trace::read(&path, crate::trace::Slice::WHOLE).unwrap();
+    let mut plan = plan(Load::Trace { speed: 2.0 });
+    let workload = std::sync::Arc::get_mut(&mut plan.workload).unwrap();
+    workload.source = std::sync::Arc::new(Source::Trace(trace));
+    let schedule = Schedule::of(&plan).unwrap();
+    assert_eq!(schedule.times.unwrap().last(), Some(&seconds(6)));
+}

@@ -1,0 +1,457 @@
+//! `tandem loadtest` as its users run it: against a server of known behaviour, and against a real fleet.
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::unwrap_used,
+    reason = "tests: allow-unwrap-in-tests sees only test functions"
+)]
+
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use support::{Fleet, model, tandem};
+use tandem_loadtest::known_server::{Asked, Behaviour, Fault, KnownServer, Script};
+use tandem_loadtest::results::Results;
+use tokio::runtime::Runtime;
+
+/// A server on a runtime of its own.
+struct Server {
+    _runtime: Runtime,
+    known: KnownServer,
+}
+
+const SCRIPT: Script = Script {
+    first: Duration::from_millis(10),
+    gap: Duration::from_millis(2),
+    tokens: 4,
+    tokens_per_event: 1,
+    fault: None,
+};
+
+impl Server {
+    fn start(key: Option<&str>, answer: impl Fn(&Asked) -> Script + Send + Sync + 'static) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let behaviour = Behaviour {
+            models: vec!["known".to_owned()],
+            key: key.map(str::to_owned),
+            chunk_usage: true,
+            notes: true,
+            answer: Box::new(answer),
+        };
+        let known = runtime
+            .block_on(KnownServer::start("127.0.0.1:0", behaviour))
+            .unwrap();
+        Self {
+            _runtime: runtime,
+            known,
+        }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.known.address())
+    }
+}
+
+/// On a machine that runs other tests too, nobody is held to be quick.
+const PATIENT: [&str; 4] = ["--max-lateness", "5s", "--max-cpu", "100%"];
+
+fn loadtest(at: &Path, url: &str, arguments: &[&str]) -> Command {
+    let mut command = tandem();
+    command
+        .current_dir(at)
+        .args(["loadtest", "--url", url])
+        .args(PATIENT)
+        .args(arguments)
+        .env_remove("OPENAI_API_KEY")
+        .stdin(Stdio::null());
+    command
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn results(path: &Path) -> Results {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn a_test_prints_a_summary_and_writes_its_results() {
+    let server = Server::start(None, |_| SCRIPT);
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let arguments = [
+        "--rate",
+        "100",
+        "--requests",
+        "30",
+        "--warmup",
+        "5",
+        "--slo",
+        "ttft=5s",
+        "--json",
+        "r.json",
+        "--csv",
+        "r.csv",
+        "--requests-file",
+        "r.jsonl",
+        "--assert",
+        "p99_ttft<5s",
+        "--assert",
+        "goodput>1",
+    ];
+    let output = loadtest(at, &server.url(), &arguments).output().unwrap();
+    assert_eq!(code(&output), 0, "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in [
+        "25 attained, 0 late",
+        "TTFT ms",
+        "assert      p99_ttft<5s holds",
+        "by usage with every event",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let results = results(&at.join("r.json"));
+    assert_eq!(results.runs[0].phases.measured.all.counts.attained, 25);
+    assert_eq!(results.settings["rate"], "100");
+    let csv = std::fs::read_to_string(at.join("r.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 2);
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines[0].split(',').count(), lines[1].split(',').count());
+    let requests = std::fs::read_to_string(at.join("r.jsonl")).unwrap();
+    assert_eq!(requests.lines().count(), 30);
+}
+
+#[test]
+fn what_can_be_mended_is_told_with_exit_code_2() {
+    let server = Server::start(Some("right"), |_| SCRIPT);
+    let url = server.url();
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    std::fs::write(
+        at.join("t.jsonl"),
+        "{\"timestamp\":0,\"input_length\":5,\"output_length\":1}\n{oops\n",
+    )
+    .unwrap();
+    let free = format!("http://127.0.0.1:{}", support::free_port());
+    let rate = ["--rate", "5", "--requests", "5"];
+    for (url, arguments, says) in [
+        (
+            &url,
+            vec!["--key", "right"],
+            "how hard to press? Give one of --rate",
+        ),
+        (
+            &url,
+            vec!["--rate", "5", "--key", "right"],
+            "the run has no end: give --requests or --duration",
+        ),
+        (
+            &url,
+            [&rate[..], &["--key", "wrong"]].concat(),
+            "does not take the key (401: Incorrect API key provided.)",
+        ),
+        (
+            &url,
+            [&rate[..], &["--key", "right", "--model", "x"]].concat(),
+            "no model \"x\": it has known",
+        ),
+        (&free, rate.to_vec(), "no server at"),
+        (
+            &url,
+            vec!["--trace", "t.jsonl"],
+            "--trace t.jsonl:2: key must be a string",
+        ),
+        (
+            &url,
+            vec!["--trace", "none.csv"],
+            "--trace none.csv: No such file",
+        ),
+        (
+            &url,
+            vec!["--rate", "fast"],
+            "--rate \"fast\": want requests per second",
+        ),
+        (
+            &url,
+            [&rate[..], &["--assert", "p42_ttft<5"]].concat(),
+            "--assert \"p42_ttft<5\": want an assertion",
+        ),
+        (
+            &url,
+            [&rate[..], &["--slo", "ttft"]].concat(),
+            "--slo \"ttft\": want limits",
+        ),
+        (
+            &url,
+            [&rate[..], &["--key", "right", "--slo", "x:ttft=1s"]].concat(),
+            "--slo x: no such class, want one of default",
+        ),
+        (
+            &url,
+            [&rate[..], &["--json", "no/r.json"]].concat(),
+            "no/r.json: No such file",
+        ),
+        (
+            &url,
+            [&rate[..], &["--body", "{\"model\":1}"]].concat(),
+            "\"model\" is set by the test itself",
+        ),
+        (
+            &url,
+            [&rate[..], &["--token-ids", "5000"]].concat(),
+            "add --api completions",
+        ),
+    ] {
+        let output = loadtest(at, url, &arguments).output().unwrap();
+        assert_eq!(code(&output), 2, "{arguments:?} {output:?}");
+        assert!(
+            err(&output).contains(says),
+            "{arguments:?}: {}",
+            err(&output)
+        );
+        assert_eq!(err(&output).lines().count(), 1, "{}", err(&output));
+    }
+}
+
+#[test]
+fn failures_and_missed_assertions_are_exit_code_1_with_results_kept() {
+    let server = Server::start(None, |asked| Script {
+        fault: (asked.number % 10 == 3).then_some(Fault::DropAfter(1)),
+        ..SCRIPT
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let rate = ["--rate", "200", "--requests", "40", "--json", "r.json"];
+    for (more, exit, says) in [
+        (vec![], 1, "4 requests failed"),
+        (vec!["--assert", "error_rate<=10%"], 0, ""),
+        (
+            vec!["--assert", "error_rate<1%"],
+            1,
+            "1 of 1 assertions missed",
+        ),
+        (
+            vec!["--assert", "error_rate<=10%", "--assert", "max_ttft<1us"],
+            1,
+            "1 of 2 assertions missed",
+        ),
+    ] {
+        let output = loadtest(at, &server.url(), &[&rate[..], &more].concat())
+            .output()
+            .unwrap();
+        assert_eq!(code(&output), exit, "{more:?} {output:?}");
+        assert!(err(&output).contains(says), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            text.contains("4 x stopped: the stream broke after 1 events"),
+            "{text}"
+        );
+        assert_eq!(
+            results(&at.join("r.json")).runs[0]
+                .phases
+                .measured
+                .all
+                .counts
+                .failed,
+            4
+        );
+    }
+}
+
+#[test]
+fn ctrl_c_ends_a_test_and_keeps_what_it_has() {
+    let server = Server::start(None, |_| SCRIPT);
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["--rate", "50", "--duration", "1h", "--json", "r.json"];
+    let child = loadtest(folder.path(), &server.url(), &arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while server.known.notes().len() < 10 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let kill = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(kill.success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(code(&output), 1, "{output:?}");
+    assert!(err(&output).contains("interrupted"), "{output:?}");
+    let run = &results(&folder.path().join("r.json")).runs[0];
+    assert!(run.phases.measured.all.counts.attained >= 9);
+}
+
+#[test]
+fn parts_are_merged_to_the_whole_and_others_are_refused() {
+    let server = Server::start(None, |_| SCRIPT);
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let part = |part: &str, to: &str, seed: &str| {
+        let arguments = [
+            "--rate",
+            "100",
+            "--requests",
+            "31",
+            "--part",
+            part,
+            "--json",
+            to,
+            "--seed",
+            seed,
+        ];
+        let output = loadtest(at, &server.url(), &arguments).output().unwrap();
+        assert_eq!(code(&output), 0, "{output:?}");
+    };
+    part("1/2", "a.json", "7");
+    part("2/2", "b.json", "7");
+    part("2/2", "c.json", "8");
+    let merge = |files: &[&str]| {
+        let files = [&["loadtest", "merge"], files].concat();
+        tandem().current_dir(at).args(files).output().unwrap()
+    };
+    let output = merge(&[
+        "a.json",
+        "b.json",
+        "--json",
+        "sum.json",
+        "--assert",
+        "p99_ttft<1h",
+    ]);
+    assert_eq!(code(&output), 0, "{output:?}");
+    let sum = results(&at.join("sum.json"));
+    let measured = &sum.runs[0].phases.measured;
+    assert_eq!(measured.all.counts.attained, 31);
+    assert_eq!(
+        measured.all.metrics[&tandem_loadtest::summary::Metric::Ttft].count(),
+        31
+    );
+    assert_eq!(sum.runs[0].parts.len(), 2);
+    for (files, says) in [
+        (
+            ["a.json", "a.json"],
+            "holds part 1/2, which another one holds too",
+        ),
+        (
+            ["a.json", "c.json"],
+            "its --seed differ(s): 8, in the first one 7",
+        ),
+        (["a.json", "none.json"], "none.json: No such file"),
+    ] {
+        let output = merge(&files);
+        assert_eq!(code(&output), 2, "{output:?}");
+        assert!(err(&output).contains(says), "{}", err(&output));
+    }
+}
+
+#[test]
+fn a_sweep_has_a_row_for_each_load_and_a_slo_that_nothing_meets_ends_a_search() {
+    let server = Server::start(None, |_| SCRIPT);
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let arguments = [
+        "--sweep",
+        "concurrency=1,2",
+        "--requests",
+        "10",
+        "--repeats",
+        "2",
+        "--csv",
+        "r.csv",
+    ];
+    let output = loadtest(at, &server.url(), &arguments).output().unwrap();
+    assert_eq!(code(&output), 0, "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("2 at a time, 2 repeats (95 %): TTFT p50"),
+        "{text}"
+    );
+    assert_eq!(
+        std::fs::read_to_string(at.join("r.csv"))
+            .unwrap()
+            .lines()
+            .count(),
+        5
+    );
+    let arguments = [
+        "--search",
+        "concurrency",
+        "--slo",
+        "ttft=1us",
+        "--requests",
+        "20",
+    ];
+    let output = loadtest(at, &server.url(), &arguments).output().unwrap();
+    assert_eq!(code(&output), 1, "{output:?}");
+    assert!(err(&output).contains("no load meets the SLO"), "{output:?}");
+    assert!(
+        String::from_utf8(output.stdout)
+            .unwrap()
+            .contains("not even the lowest load met it")
+    );
+}
+
+#[test]
+fn a_real_fleet_is_measured_with_prompts_of_exact_lengths() {
+    let fleet = Fleet::up(&["--decode", "1"]);
+    let folder = tempfile::tempdir().unwrap();
+    let tokenizer = model();
+    let arguments = [
+        "--concurrency",
+        "2",
+        "--requests",
+        "6",
+        "--input",
+        "uniform:30..90",
+        "--output",
+        "8",
+        "--ignore-eos",
+        "--tokenizer",
+        tokenizer.to_str().unwrap(),
+        "--turns",
+        "2",
+        "--requests-file",
+        "r.jsonl",
+    ];
+    let url = format!("http://{}", fleet.address());
+    for version in [&[][..], &["--http2"]] {
+        let arguments = [&arguments[..], version].concat();
+        let output = loadtest(folder.path(), &url, &arguments).output().unwrap();
+        assert_eq!(code(&output), 0, "{output:?}");
+        check(folder.path());
+    }
+}
+
+/// Each request has the lengths that were wanted, by the server's own usage.
+fn check(folder: &Path) {
+    let lines = std::fs::read_to_string(folder.join("r.jsonl")).unwrap();
+    let records: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(records.len(), 12);
+    for record in records {
+        assert_eq!(record["output_tokens"], 8, "{record}");
+        assert_eq!(record["token_source"], "chunk_usage", "{record}");
+        match record["turn"].as_u64() {
+            Some(0) => assert_eq!(
+                record["input_tokens"], record["wanted_input_tokens"],
+                "{record}"
+            ),
+            // The first turn's prompt and answer come before it.
+            _ => assert!(
+                record["input_tokens"].as_u64() > record["wanted_input_tokens"].as_u64(),
+                "{record}"
+            ),
+        }
+    }
+}
