@@ -129,95 +129,73 @@ fn a_test_prints_a_summary_and_writes_its_results() {
     assert_eq!(requests.lines().count(), 30);
 }
 
+/// Whether it ends with exit code 2 and one line that says so.
+fn assert_mendable(at: &Path, url: &str, arguments: &str, says: &str) {
+    let arguments: Vec<&str> = arguments.split(' ').collect();
+    let output = loadtest(at, url, &arguments).output().unwrap();
+    assert_eq!(code(&output), 2, "{arguments:?} {output:?}");
+    let error = err(&output);
+    assert!(error.contains(says), "{arguments:?}: {error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+}
+
 #[test]
-fn what_can_be_mended_is_told_with_exit_code_2() {
-    let server = Server::start(Some("right"), |_| SCRIPT);
-    let url = server.url();
+fn a_wrong_command_line_or_file_is_told_with_exit_code_2_before_a_server_is_asked() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
-    std::fs::write(
-        at.join("t.jsonl"),
-        "{\"timestamp\":0,\"input_length\":5,\"output_length\":1}\n{oops\n",
-    )
-    .unwrap();
-    let free = format!("http://127.0.0.1:{}", support::free_port());
-    let rate = ["--rate", "5", "--requests", "5"];
+    let trace = "{\"timestamp\":0,\"input_length\":5,\"output_length\":1}\n{oops\n";
+    std::fs::write(at.join("t.jsonl"), trace).unwrap();
+    let nobody = format!("http://127.0.0.1:{}", support::free_port());
+    for (arguments, says) in [
+        ("--key right", "how hard to press? Give one of --rate"),
+        ("--trace t.jsonl", "--trace t.jsonl:2: key must be a string"),
+        ("--trace none.csv", "--trace none.csv: No such file"),
+        ("--rate fast", "--rate \"fast\": want requests per second"),
+        (
+            "--rate 5 --assert p42_ttft<5",
+            "--assert \"p42_ttft<5\": want an assertion",
+        ),
+        ("--rate 5 --slo ttft", "--slo \"ttft\": want limits"),
+        (
+            "--rate 5 --slo x:ttft=1s",
+            "--slo x: no such class, want one of default",
+        ),
+        ("--rate 5 --json no/r.json", "no/r.json: No such file"),
+        (
+            "--rate 5 --body {\"model\":1}",
+            "\"model\" is set by the test itself",
+        ),
+        ("--rate 5 --token-ids 5000", "add --api completions"),
+    ] {
+        assert_mendable(at, &nobody, arguments, says);
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_or_refuses_is_told_with_exit_code_2() {
+    let server = Server::start(Some("right"), |_| SCRIPT);
+    let folder = tempfile::tempdir().unwrap();
+    let nobody = format!("http://127.0.0.1:{}", support::free_port());
+    let url = server.url();
     for (url, arguments, says) in [
+        (&nobody, "--rate 5 --requests 5", "no server at"),
         (
             &url,
-            vec!["--key", "right"],
-            "how hard to press? Give one of --rate",
-        ),
-        (
-            &url,
-            vec!["--rate", "5", "--key", "right"],
-            "the run has no end: give --requests or --duration",
-        ),
-        (
-            &url,
-            [&rate[..], &["--key", "wrong"]].concat(),
+            "--rate 5 --requests 5 --key wrong",
             "does not take the key (401: Incorrect API key provided.)",
         ),
         (
             &url,
-            [&rate[..], &["--key", "right", "--model", "x"]].concat(),
+            "--rate 5 --requests 5 --key right --model x",
             "no model \"x\": it has known",
         ),
-        (&free, rate.to_vec(), "no server at"),
         (
             &url,
-            vec!["--trace", "t.jsonl"],
-            "--trace t.jsonl:2: key must be a string",
-        ),
-        (
-            &url,
-            vec!["--trace", "none.csv"],
-            "--trace none.csv: No such file",
-        ),
-        (
-            &url,
-            vec!["--rate", "fast"],
-            "--rate \"fast\": want requests per second",
-        ),
-        (
-            &url,
-            [&rate[..], &["--assert", "p42_ttft<5"]].concat(),
-            "--assert \"p42_ttft<5\": want an assertion",
-        ),
-        (
-            &url,
-            [&rate[..], &["--slo", "ttft"]].concat(),
-            "--slo \"ttft\": want limits",
-        ),
-        (
-            &url,
-            [&rate[..], &["--key", "right", "--slo", "x:ttft=1s"]].concat(),
-            "--slo x: no such class, want one of default",
-        ),
-        (
-            &url,
-            [&rate[..], &["--json", "no/r.json"]].concat(),
-            "no/r.json: No such file",
-        ),
-        (
-            &url,
-            [&rate[..], &["--body", "{\"model\":1}"]].concat(),
-            "\"model\" is set by the test itself",
-        ),
-        (
-            &url,
-            [&rate[..], &["--token-ids", "5000"]].concat(),
-            "add --api completions",
+            "--rate 5 --key right",
+            "the run has no end: give --requests or --duration",
         ),
     ] {
-        let output = loadtest(at, url, &arguments).output().unwrap();
-        assert_eq!(code(&output), 2, "{arguments:?} {output:?}");
-        assert!(
-            err(&output).contains(says),
-            "{arguments:?}: {}",
-            err(&output)
-        );
-        assert_eq!(err(&output).lines().count(), 1, "{}", err(&output));
+        assert_mendable(folder.path(), url, arguments, says);
     }
 }
 

@@ -162,8 +162,6 @@ impl fmt::Debug for Speech {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
     use crate::seed::{Purpose, stream};
 
@@ -188,8 +186,7 @@ mod tests {
 
     #[test]
     fn with_a_tokenizer_counts_are_exact_in_chats_and_completions() {
-        let path = std::env::var_os("TANDEM_TEST_MODEL").expect("TANDEM_TEST_MODEL");
-        let model = TextModel::load(&PathBuf::from(path)).unwrap();
+        let model = TextModel::load(&tandem_text::testing::model_file()).unwrap();
         let speech = Speech::Vocabulary(Vocabulary::of(&model).unwrap());
         for tokens in [1, 2, 60, 700] {
             let Prompt::Text(text) = said(&speech, tokens) else {
