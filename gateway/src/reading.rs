@@ -1,9 +1,12 @@
 //! Reading requests off the I/O threads: JSON, chat template and tokenizer cost time in proportion
 //! to what the client sent.
 //!
-//! What must hold: no more threads read than were configured, also when clients leave; a prompt that
+//! What must hold: no more threads read than were configured, also when clients leave; where there are two
+//! or more, one is left for small bodies, whatever large ones come; a prompt that
 //! cannot fit the context by its length alone is not tokenised; a constraint is compiled apart from the
 //! threads that read, few at a time, so that requests without one never wait for it.
+
+mod threads;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,11 +16,12 @@ use tandem_config::GatewayConfig;
 use tandem_constraint::Grammars;
 use tandem_dialect::{Dialect, UnknownDialect};
 use tandem_text::{TextError, TextModel, served_name};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::api::error::ApiError;
 use crate::api::request::{Endpoint, Known, Request};
 use crate::door::View;
+use threads::Threads;
 
 /// Normalisation may make a text shorter, NFC down to a third of its bytes.
 const NORMALISED: usize = 3;
@@ -30,9 +34,9 @@ const UNKNOWN_CONTEXT: u32 = u32::MAX;
 #[derive(Clone)]
 pub(crate) struct Reading {
     text: Arc<TextModel>,
-    threads: Arc<Semaphore>,
+    threads: Threads,
     grammars: Arc<Grammars>,
-    compiling: Arc<Semaphore>,
+    compiling: Threads,
     /// Bytes of the longest token.
     longest_token: usize,
     /// The name of the model's file, where the model has none of its own.
@@ -77,9 +81,9 @@ impl Reading {
         Ok(Self {
             name,
             longest_token: longest.unwrap_or(1).max(1),
-            threads: Arc::new(Semaphore::new(limits.threads.max(1))),
+            threads: Threads::new(limits.threads),
             grammars: Arc::new(Grammars::new(Arc::clone(&text))),
-            compiling: Arc::new(Semaphore::new(COMPILING)),
+            compiling: Threads::new(COMPILING),
             limits: watch::Sender::new(limits),
             markers: markers(dialect, &text),
             dialect,
@@ -152,7 +156,7 @@ impl Reading {
         body: Bytes,
         view: &View,
     ) -> Result<Request, ApiError> {
-        let request = self.with(view, move |text, known| {
+        let request = self.with(view, body.len(), move |text, known| {
             Request::read(endpoint, &body, text, known)
         });
         self.check(request.await?).await
@@ -164,23 +168,24 @@ impl Reading {
             return Ok(request);
         }
         let grammars = Arc::clone(&self.grammars);
-        on_a_thread(&self.compiling, move || {
+        let compile = move || {
             let held = request.drawing.held.as_ref();
             held.map_or(Ok(()), |held| held.check(&grammars))?;
             Ok(request)
-        })
-        .await
+        };
+        self.compiling.run(0, compile).await
     }
 
-    /// Runs what needs the tokenizer or the template, on one of the threads.
+    /// Runs what needs the tokenizer or the template, on one of the threads. It reads `bytes`.
     pub(crate) async fn with<T: Send + 'static>(
         &self,
         view: &View,
+        bytes: usize,
         read: impl FnOnce(&TextModel, &Known) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         let known = self.known(view);
         let text = Arc::clone(&self.text);
-        on_a_thread(&self.threads, move || read(&text, &known)).await
+        self.threads.run(bytes, move || read(&text, &known)).await
     }
 
     fn known(&self, view: &View) -> Known {
@@ -207,24 +212,4 @@ impl Reading {
 fn markers(dialect: Dialect, text: &TextModel) -> Arc<[(u32, &'static str)]> {
     let marker = |word: &'static str| Some((text.special_token(word)?, word));
     dialect.markers().filter_map(marker).collect()
-}
-
-/// Runs `work` on one of the threads that `threads` counts.
-async fn on_a_thread<T: Send + 'static>(
-    threads: &Arc<Semaphore>,
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
-    let closed = || ApiError::internal("The threads that read are gone.");
-    let permit = Arc::clone(threads)
-        .acquire_owned()
-        .await
-        .map_err(|_| closed())?;
-    let working = tokio::task::spawn_blocking(move || {
-        // Held until the thread is free again, also where the client has left.
-        let _permit = permit;
-        work()
-    });
-    working
-        .await
-        .map_err(|_| ApiError::internal("The request could not be read."))?
 }

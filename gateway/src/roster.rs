@@ -137,6 +137,12 @@ impl Roster {
         self.reachable.remove(worker);
     }
 
+    /// Who is or was there.
+    pub(crate) fn worker(&self, address: SocketAddr) -> Option<WorkerId> {
+        let seat = self.seats.get(&address)?;
+        Some(seat.worker.as_ref()?.facts.worker.clone())
+    }
+
     /// There is no connection, and this is why.
     pub(crate) fn absent(&self, address: SocketAddr, state: State) {
         self.change(address, |seat| {

@@ -287,7 +287,7 @@ async fn clients(
             let patience = app.live.get().drain_timeout;
             tracing::info!(
                 in_flight = app.door.in_flight(),
-                drain_timeout_ms = patience.as_millis(),
+                drain_timeout_ms = patience.as_millis() as u64,
                 "no new connections; open requests go on"
             );
             patience
@@ -360,7 +360,7 @@ async fn drain(app: Arc<App>, shutdown: impl Future<Output = ()>) {
     let pause = app.live.get().drain_pause;
     tracing::info!(
         in_flight = app.door.in_flight(),
-        drain_pause_ms = pause.as_millis(),
+        drain_pause_ms = pause.as_millis() as u64,
         "stopping: not ready any more"
     );
     sleep(pause).await;

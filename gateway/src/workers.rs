@@ -164,9 +164,14 @@ async fn keep(party: Party, address: SocketAddr, wish: watch::Sender<Wish>) {
             }
             Ended::Closed => return,
         };
-        let word = ended.to_string();
-        // The same word every two seconds helps nobody.
-        if word != last_word {
+        let word = match (&ended, party.roster.worker(address)) {
+            (Ended::Unreachable(why), Some(worker)) => {
+                format!("worker {worker} unreachable: {why}")
+            }
+            _ => ended.to_string(),
+        };
+        // The same word every two seconds helps nobody; but one that had joined is lost each time anew.
+        if word != last_word || matches!(ended, Ended::Lost { .. }) {
             tracing::warn!(%address, "{word}");
         }
         last_word = word;

@@ -85,6 +85,7 @@ impl StopSignals {
     /// Ends the process without further ado at the next one.
     pub(crate) async fn exit_at_next(mut self) {
         self.next().await;
+        tracing::warn!("a second signal: ending at once, open requests are cut off");
         process::exit(130);
     }
 }

@@ -208,7 +208,8 @@ async fn serve(plan: &Plan, state: &StateFolder, fleet: &mut Fleet) -> Result<()
     let admin = gateway.first().and_then(|gateway| gateway.started.admin);
     let admin = admin.map_or_else(|| authority.clone(), |admin| admin.to_string());
     let status = complete_status(&Site::plain(&admin), workers.len()).await;
-    say(&welcome(&workers, &status, &authority, &admin));
+    let keys = plan.asks_for_keys();
+    say(&welcome(&workers, &status, &authority, &admin, keys));
     supervisor::ready();
     std::future::pending().await
 }
@@ -269,7 +270,13 @@ async fn complete_status(site: &Site, workers: usize) -> Status {
     }
 }
 
-fn welcome(workers: &[Running], status: &Status, authority: &str, admin: &str) -> String {
+fn welcome(
+    workers: &[Running],
+    status: &Status,
+    authority: &str,
+    admin: &str,
+    keys: bool,
+) -> String {
     let rows: Vec<_> = workers.iter().map(|worker| row(worker, status)).collect();
     let head = [
         "WORKER", "ROLE", "PID", "ADDRESS", "PROVIDER", "PAGES", "MODEL",
@@ -277,9 +284,13 @@ fn welcome(workers: &[Running], status: &Status, authority: &str, admin: &str) -
     let model = Value::from(status.model.as_deref().unwrap_or("default"));
     let messages = format!(r#"[{{"role": "user", "content": "{QUESTION}"}}]"#);
     let question = format!(r#"{{"model": {model}, "temperature": 0, "messages": {messages}}}"#);
+    let key = match keys {
+        true => r#"-H "Authorization: Bearer $KEY" "#,
+        false => "",
+    };
     format!(
         "{}\nready http://{authority}\nadmin http://{admin}\n\ncurl http://{authority}/v1/chat/completions \
-         -H 'Content-Type: application/json' -d '{question}'\n",
+         {key}-H 'Content-Type: application/json' -d '{question}'\n",
         table(head, &rows)
     )
 }

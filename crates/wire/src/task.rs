@@ -35,7 +35,7 @@ where
     F::Output: Send + 'static,
 {
     use tracing::Instrument;
-    let span = tracing::info_span!("task", name);
+    let span = tracing::info_span!("tandem", task = name);
     #[allow(
         clippy::disallowed_methods,
         reason = "this is the place that gives tasks names"

@@ -344,7 +344,12 @@ fn sentence(text: &str) -> String {
     let Some(first) = chars.next() else {
         return "No reason was given.".to_owned();
     };
-    let mut sentence: String = first.to_uppercase().chain(chars).collect();
+    let word = text.split_whitespace().next().unwrap_or_default();
+    // A field's name is written as it is.
+    let mut sentence = match word.contains('_') {
+        true => text.to_owned(),
+        false => first.to_uppercase().chain(chars).collect(),
+    };
     if !sentence.ends_with(['.', '!', '?']) {
         sentence.push('.');
     }

@@ -1,4 +1,4 @@
-//! JSON as clients may send it: bounded in depth and in values, and no key twice in an object.
+//! JSON as clients may send it: bounded in depth and in memory, and no key twice in an object.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -6,49 +6,83 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// A value takes some dozens of bytes of memory and two of a body, so a body's length alone bounds
-/// nothing. A prompt of a million token ids fits.
-const MAX_VALUES: usize = 2 << 20;
+/// What a body's values may take, in bytes, as counted below. `{"a":1}` is seven bytes of a body and takes
+/// a hundred times as many, so a body's length alone bounds nothing. A prompt of a million token ids fits, as
+/// do 70,000 messages.
+const MAX_MEMORY: usize = 96 << 20;
+/// What a value takes, beside the text that it may be.
+const VALUE: usize = size_of::<Value>();
+/// What an object takes once it has a key: room for four, and a table of them.
+const OBJECT: usize = 640;
+/// What a further key takes, with room for the next ones.
+const KEY: usize = 160;
 
 /// Why a body is no JSON.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Malformed {
     /// Without a full stop.
     pub(crate) message: String,
-    /// The key that stands twice.
+    /// The key that stands twice, or the one of the whole body's object whose value is wrong.
     pub(crate) key: Option<String>,
 }
 
 /// Reads one value. Its depth is bounded by `serde_json` (128).
 pub(crate) fn parse(body: &[u8]) -> Result<Value, Malformed> {
     let state = State {
-        left: Cell::new(MAX_VALUES),
-        twice: RefCell::new(None),
+        left: Cell::new(MAX_MEMORY),
+        depth: Cell::new(0),
+        key: RefCell::new(None),
     };
     let mut reader = serde_json::Deserializer::from_slice(body);
     let value = Strict(&state).deserialize(&mut reader);
     let whole = value.and_then(|value| reader.end().map(|()| value));
     whole.map_err(|error| Malformed {
         message: error.to_string(),
-        key: state.twice.take(),
+        key: state.key.take(),
     })
 }
 
 struct State {
-    /// Values that may still come.
+    /// Bytes that may still be taken.
     left: Cell<usize>,
-    twice: RefCell<Option<String>>,
+    /// Objects and arrays that have begun and not ended.
+    depth: Cell<usize>,
+    /// That an error will be about.
+    key: RefCell<Option<String>>,
 }
 
 #[derive(Clone, Copy)]
 struct Strict<'a>(&'a State);
 
 impl Strict<'_> {
-    fn count<E: Error>(self) -> Result<(), E> {
-        let left = self.0.left.get().checked_sub(1);
-        let left = left.ok_or_else(|| E::custom(format!("more than {MAX_VALUES} values")))?;
+    fn take<E: Error>(self, bytes: usize) -> Result<(), E> {
+        let left = self.0.left.get().checked_sub(bytes);
+        let most = MAX_MEMORY >> 20;
+        let left = left.ok_or_else(|| E::custom(format!("its values take over {most} MiB")))?;
         self.0.left.set(left);
         Ok(())
+    }
+
+    /// Runs `read` one level deeper.
+    fn inside<T, E>(self, read: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        let depth = self.0.depth.get();
+        self.0.depth.set(depth + 1);
+        let value = read()?;
+        self.0.depth.set(depth);
+        Ok(value)
+    }
+
+    /// Remembers a key of the whole body's object while its value is read.
+    fn enter(self, key: &str) {
+        if self.0.depth.get() == 1 {
+            self.0.key.replace(Some(shown(key)));
+        }
+    }
+
+    fn leave(self) {
+        if self.0.depth.get() == 1 {
+            self.0.key.replace(None);
+        }
     }
 }
 
@@ -56,7 +90,7 @@ impl<'de> DeserializeSeed<'de> for Strict<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
-        self.count()?;
+        self.take(VALUE)?;
         reader.deserialize_any(self)
     }
 }
@@ -98,27 +132,38 @@ impl<'de> Visitor<'de> for Strict<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
-        let mut array = Vec::new();
-        while let Some(entry) = entries.next_element_seed(self)? {
-            array.push(entry);
-        }
-        Ok(Value::Array(array))
+        self.inside(|| {
+            let mut array = Vec::new();
+            while let Some(entry) = entries.next_element_seed(self)? {
+                array.push(entry);
+            }
+            Ok(Value::Array(array))
+        })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
-        let mut object = Map::new();
-        while let Some(key) = members.next_key::<String>()? {
-            self.count()?;
-            if object.contains_key(&key) {
-                let shown: String = key.chars().take(64).collect();
-                let message = format!("the key '{shown}' stands twice in one object");
-                self.0.twice.replace(Some(shown));
-                return Err(A::Error::custom(message));
+        self.inside(|| {
+            let mut object = Map::new();
+            while let Some(key) = members.next_key::<String>()? {
+                self.take(if object.is_empty() { OBJECT } else { KEY })?;
+                if object.contains_key(&key) {
+                    let shown = shown(&key);
+                    let message = format!("the key '{shown}' stands twice in one object");
+                    self.0.key.replace(Some(shown));
+                    return Err(A::Error::custom(message));
+                }
+                self.enter(&key);
+                let value = members.next_value_seed(self)?;
+                self.leave();
+                object.insert(key, value);
             }
-            object.insert(key, members.next_value_seed(self)?);
-        }
-        Ok(Value::Object(object))
+            Ok(Value::Object(object))
+        })
     }
+}
+
+fn shown(key: &str) -> String {
+    key.chars().take(64).collect()
 }
 
 #[cfg(test)]
@@ -137,15 +182,45 @@ mod tests {
     }
 
     #[test]
-    fn depth_and_values_are_bounded() {
+    fn depth_and_memory_are_bounded() {
         for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
             let deep = open.repeat(20_000) + "1" + &close.repeat(20_000);
             let error = parse(deep.as_bytes()).unwrap_err();
             assert!(error.message.starts_with("recursion limit"), "{error:?}");
         }
-        let many = format!("[{}0]", "0,".repeat(MAX_VALUES));
-        let error = parse(many.as_bytes()).unwrap_err();
-        assert!(error.message.starts_with("more than"), "{error:?}");
+        let tokens = format!("[{}0]", "0,".repeat(1 << 20));
+        assert!(parse(tokens.as_bytes()).is_ok());
+        let numbers = format!("[{}0]", "0,".repeat(MAX_MEMORY / VALUE));
+        let objects = format!("[{}0]", "{\"a\":{}},".repeat(MAX_MEMORY / OBJECT));
+        for many in [numbers, objects] {
+            let error = parse(many.as_bytes()).unwrap_err();
+            assert!(
+                error.message.starts_with("its values take over"),
+                "{error:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_field_that_is_no_json_is_named() {
+        let deep = format!("{{\"a\":1,\"deep\":{}", "[".repeat(200));
+        for (body, key) in [
+            (
+                r#"{"a":{"b":1},"messages":[{"content":"\ud800 x"}]}"#,
+                Some("messages"),
+            ),
+            (r#"{"temperature":1e999}"#, Some("temperature")),
+            (deep.as_str(), Some("deep")),
+            (r#"{"a":[1],"b":}"#, Some("b")),
+            (r#"{"a":[1] "b":1}"#, None),
+            (r#"[{"a":}]"#, None),
+        ] {
+            assert_eq!(
+                parse(body.as_bytes()).unwrap_err().key.as_deref(),
+                key,
+                "{body}"
+            );
+        }
     }
 
     #[test]

@@ -98,14 +98,17 @@ async fn text(
         return Err(ApiError::model_not_allowed(model));
     }
     let body = super::body::read(request, app.max_body_bytes(), deadline).await?;
-    let reading = app.reading.with(&view, move |text, known| match task {
-        TextTask::Tokenize => vllm::tokenize(&body, text, known),
-        TextTask::Detokenize => vllm::detokenize(&body, text, known),
-        TextTask::CountTokens => {
-            let count = anthropic::request::count(&body, text, known)?;
-            Ok(json!({"input_tokens": count}))
-        }
-    });
+    let bytes = body.len();
+    let reading = app
+        .reading
+        .with(&view, bytes, move |text, known| match task {
+            TextTask::Tokenize => vllm::tokenize(&body, text, known),
+            TextTask::Detokenize => vllm::detokenize(&body, text, known),
+            TextTask::CountTokens => {
+                let count = anthropic::request::count(&body, text, known)?;
+                Ok(json!({"input_tokens": count}))
+            }
+        });
     let late = |_| ApiError::timeout(app.request_timeout().as_secs_f32());
     let value = timeout_at(deadline, reading).await.map_err(late)??;
     Ok(reply::json(StatusCode::OK, &value))

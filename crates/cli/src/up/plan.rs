@@ -29,6 +29,8 @@ pub(super) struct Plan {
     /// The text of a `[policy]` table, or nothing.
     policy: String,
     workers: Vec<Member>,
+    /// Whether clients need keys.
+    keys: bool,
 }
 
 /// One process that is to be.
@@ -67,11 +69,16 @@ impl Plan {
             gateway_config: state.config(PeerRole::Gateway.file_stem()),
             policy,
             workers,
+            keys: args.keys.is_some(),
         })
     }
 
     pub(super) fn listen(&self) -> SocketAddr {
         self.listen
+    }
+
+    pub(super) fn asks_for_keys(&self) -> bool {
+        self.keys
     }
 
     pub(super) fn workers(&self) -> impl Iterator<Item = Member> {

@@ -3,6 +3,17 @@
 use crate::api::error::ApiError;
 use crate::api::params::Params;
 
+/// Padding of events against guesses from their lengths: there is none, so whoever asks for it is refused.
+pub(crate) fn no_obfuscation(options: &mut Params) -> Result<(), ApiError> {
+    match options.boolean("include_obfuscation")? {
+        Some(true) => Err(ApiError::value(
+            options.name("include_obfuscation"),
+            "Events are not padded here: want false, or nothing.",
+        )),
+        Some(false) | None => Ok(()),
+    }
+}
+
 /// How an answer is to come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Streaming {
@@ -26,8 +37,7 @@ impl Streaming {
         };
         let include_usage = options.boolean("include_usage")?.unwrap_or(false);
         let continuous = options.boolean("continuous_usage_stats")?.unwrap_or(false);
-        // Padding against guesses from lengths; whoever asks for it or not, there is none.
-        options.boolean("include_obfuscation")?;
+        no_obfuscation(&mut options)?;
         options.finish(&[])?;
         if !stream {
             let message =

@@ -9,6 +9,7 @@ use super::object::ResponseForm;
 use crate::api::constraint::{self, Held};
 use crate::api::error::ApiError;
 use crate::api::form::Form;
+use crate::api::openai::streaming::no_obfuscation;
 use crate::api::params::Params;
 use crate::api::prompt::Rendering;
 use crate::api::request::{Drawing, Endpoint, Known, OutputLength, Request};
@@ -93,7 +94,7 @@ fn repeated(params: &Params, asked: Option<u64>) -> Map<String, Value> {
 fn streaming(params: &mut Params) -> Result<bool, ApiError> {
     let stream = params.boolean("stream")?.unwrap_or(false);
     if let Some(mut options) = params.object("stream_options")? {
-        options.boolean("include_obfuscation")?;
+        no_obfuscation(&mut options)?;
         options.finish(&[])?;
         if !stream {
             let message =
