@@ -262,7 +262,16 @@ fn a_constraint_that_cannot_be_followed_fails_its_own_sequence_and_no_other() {
             constraint: Some(Arc::new(constraint)),
             ..GREEDY
         };
-        let id = rig.start(&tokens, generated, Rig::pages(0, 4), sampling, on(20));
+        // Made ready by nobody: a constraint may have failed before that would come.
+        let id = rig.id();
+        rig.submit(Command::Admit {
+            sequence: id,
+            tokens: tokens.as_slice().into(),
+            generated,
+            pages: Rig::pages(0, 4),
+            sampling,
+            stop: on(20),
+        });
         match rig.event() {
             Event::Failed { sequence, message } => {
                 assert_eq!(sequence, id);
