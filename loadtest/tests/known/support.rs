@@ -1,7 +1,8 @@
 //! A server, a harness and a plan.
 
+use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tandem_loadtest::body::{Api, Asking};
 use tandem_loadtest::known_server::{Asked, Behaviour, KnownServer, Note, Script};
@@ -70,6 +71,21 @@ impl Server {
 
     pub(crate) fn notes(&self) -> Vec<Note> {
         self.known.notes()
+    }
+
+    /// All notes, once those of all whole answers are among them: one is noted after its last byte was written.
+    pub(crate) fn notes_of(&self, records: &[Record]) -> Vec<Note> {
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            let notes = self.notes();
+            let noted: HashSet<&str> = notes.iter().map(|note| note.request_id.as_str()).collect();
+            let mut answered = records.iter().filter(|record| record.failure.is_none());
+            if answered.all(|record| noted.contains(record.request_id.as_str())) {
+                return notes;
+            }
+            assert!(Instant::now() < until, "an answer was never noted");
+            std::thread::yield_now();
+        }
     }
 }
 

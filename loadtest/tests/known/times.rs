@@ -110,7 +110,7 @@ fn check(
         let done = run(&harness, &plan);
         also(&done);
         let invalid = done.run.invalid.join("; ");
-        match compare(&done, &truth(&done, &server.notes())) {
+        match compare(&done, &truth(&done, &server.notes_of(&done.records))) {
             Ok(()) => return,
             Err(what) => wrong = format!("{wrong}\n{what}  {invalid}"),
         }
