@@ -15,7 +15,9 @@ const PIECE: u32 = 16 << 10;
 const PIECES: u64 = ARENA as u64 / PIECE as u64;
 
 /// Whole arenas that are pushed one after the other.
-const TRANSFERS: u64 = 6;
+const TRANSFERS: u64 = 24;
+/// And so many more, after each of which it is looked at.
+const STAYS: u64 = 6;
 /// Within so many each NIC has had its share.
 const SETTLED: u64 = 100;
 
@@ -42,11 +44,12 @@ fn written(pair: &Pair) -> Vec<u64> {
     stats.iter().map(|n| n.writes.get()).collect()
 }
 
-/// Whether each NIC had its share of so many transfers, to a sixteenth of six transfers' share.
+/// Whether each NIC had its share of so many transfers, to an eighth of [`TRANSFERS`]: a NIC whose queue is
+/// full is passed over for the moment, so one may be ahead of another by some queues' lengths (64 writes).
 fn alike(pair: &Pair, transfers: u64) -> bool {
     let writes = written(pair);
     let nics = writes.len() as u64;
-    let (share, most) = (transfers * PIECES / nics, TRANSFERS * PIECES / nics / 16);
+    let (share, most) = (transfers * PIECES / nics, TRANSFERS * PIECES / nics / 8);
     writes.iter().all(|writes| writes.abs_diff(share) <= most)
 }
 
@@ -62,7 +65,7 @@ async fn writes_are_spread_over_all_nics_of_both_sides(provider: &str) {
             push_arena(&mut pair, pushed).await;
         }
         // From then on it stays so.
-        for _ in 0..TRANSFERS {
+        for _ in 0..STAYS {
             pushed += 1;
             push_arena(&mut pair, pushed).await;
             assert!(alike(&pair, pushed), "{nics:?}: {:?}", written(&pair));
