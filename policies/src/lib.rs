@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod look;
+mod measures;
 mod pairing;
 mod pick;
 mod random;

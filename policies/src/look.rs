@@ -2,13 +2,15 @@
 
 use std::cell::OnceCell;
 
-use tandem_core::fleet::{Figures, Fleet, LABELS, LabelId, Traits, is};
+use tandem_core::fleet::{Columns, Figures, Fleet, LABELS, LabelId, Traits, is};
 use tandem_core::pairing::{RequestFacts, Stage};
 use tandem_core::prefix_index::Hits;
 
 /// The fleet's figures and the request's facts.
 #[derive(Clone, Copy)]
 pub(crate) struct Look<'a> {
+    /// Of the stage's workers.
+    pub(crate) columns: &'a Columns,
     pub(crate) figures: &'a [Figures],
     pub(crate) traits: &'a [Traits],
     /// All workers weigh the same.
@@ -30,10 +32,11 @@ pub(crate) type Levels = [LabelId; LABELS];
 #[derive(Clone, Copy)]
 pub(crate) struct Times<'a> {
     /// Constant, per token to compute, per token held, per square of a token to compute; milliseconds.
-    pub(crate) model: Option<[f32; 4]>,
+    model: Option<[f32; 4]>,
     fleet: &'a Fleet,
-    /// Of workers that have not measured yet: what the others have, or 0. Seldom asked for.
-    mean: &'a OnceCell<f32>,
+    /// Of workers that have not measured yet: what the others have, or 1 where nobody has: one stands for
+    /// all. Seldom asked for.
+    unknown_ns: &'a OnceCell<f32>,
 }
 
 impl<'a> Times<'a> {
@@ -41,61 +44,95 @@ impl<'a> Times<'a> {
     pub(crate) const fn measured(
         model: Option<[f32; 4]>,
         fleet: &'a Fleet,
-        mean: &'a OnceCell<f32>,
+        unknown_ns: &'a OnceCell<f32>,
     ) -> Self {
-        Self { model, fleet, mean }
+        Self {
+            model,
+            fleet,
+            unknown_ns,
+        }
     }
 
-    /// Nanoseconds a token, of each worker that computes prompts and has measured.
-    fn all(&self) -> impl Iterator<Item = f32> {
-        let stage = match self.fleet.of_stage(Stage::Prefill) {
-            [] => Stage::Decode,
-            _ => Stage::Prefill,
-        };
-        let workers = self.fleet.of_stage(stage).iter();
-        let each = workers.map(|at| self.fleet.figures()[usize::from(*at)].prefill_ns);
-        each.filter(|ns| *ns > 0.0)
+    /// Nanoseconds a token, of each worker that computes prompts; 0 of those that have not measured.
+    fn all(&self) -> &'a [f32] {
+        let prefills = self.fleet.of_stage(Stage::Prefill);
+        if prefills.is_empty() {
+            return &self.fleet.of_stage(Stage::Decode).prefill_ns;
+        }
+        &prefills.prefill_ns
     }
 
     fn mean(&self) -> f32 {
-        let mean = || {
-            let (sum, count) = self
-                .all()
-                .fold((0.0, 0.0), |(sum, n), ns| (sum + ns, n + 1.0));
-            if count > 0.0 { sum / count } else { 0.0 }
-        };
-        *self.mean.get_or_init(mean)
+        let measured = self.all().iter().filter(|ns| **ns > 0.0);
+        let (sum, count) = measured.fold((0.0, 0.0), |(sum, n), ns| (sum + ns, n + 1.0));
+        if count > 0.0 { sum / count } else { 1.0 }
     }
 
     /// Whether times are known, not only which of two is longer.
     pub(crate) fn known(&self) -> bool {
-        self.model.is_some() || self.all().next().is_some()
+        self.model.is_some() || self.all().iter().any(|ns| *ns > 0.0)
     }
 
-    /// Milliseconds for a token of `worker`. Where nobody knows, one stands for all.
-    fn per_token(&self, worker: &Figures) -> f32 {
-        let ns = match worker.prefill_ns {
-            own if own > 0.0 => own,
-            _ if self.mean() > 0.0 => self.mean(),
-            _ => 1.0,
-        };
-        ns / 1e6
+    /// For workers of these times, in nanoseconds a token; 0: not measured.
+    pub(crate) fn rates(&self, prefill_ns: &[f32]) -> Rates {
+        let all_known = prefill_ns.iter().all(|ns| *ns > 0.0);
+        Rates {
+            model: self.model,
+            unknown_ns: match all_known {
+                true => 1.0,
+                false => *self.unknown_ns.get_or_init(|| self.mean()),
+            },
+        }
     }
 
     /// Milliseconds until the worker has computed what waits there.
     pub(crate) fn queue_ms(&self, worker: &Figures) -> f32 {
-        let each = self.model.map_or_else(|| self.per_token(worker), |m| m[1]);
-        worker.queued_tokens as f32 * each
+        let rates = self.rates(&[worker.prefill_ns]);
+        rates.queue_ms(worker.prefill_ns, worker.queued_tokens)
     }
 
     /// Milliseconds for a prompt of which it holds a part.
     pub(crate) fn prefill_ms(&self, worker: &Figures, tokens: u32, held: u32) -> f32 {
-        let (tokens, held) = (tokens.saturating_sub(held) as f32, held as f32);
+        let rates = self.rates(&[worker.prefill_ns]);
+        rates.prefill_ms(worker.prefill_ns, tokens as f32, held as f32)
+    }
+}
+
+/// How long prompts take on workers of known times.
+#[derive(Clone, Copy)]
+pub(crate) struct Rates {
+    model: Option<[f32; 4]>,
+    unknown_ns: f32,
+}
+
+impl Rates {
+    /// Milliseconds for a token.
+    #[inline]
+    fn per_token(&self, own_ns: f32) -> f32 {
+        let ns = if own_ns > 0.0 {
+            own_ns
+        } else {
+            self.unknown_ns
+        };
+        ns / 1e6
+    }
+
+    /// Milliseconds for the tokens that wait.
+    #[inline]
+    pub(crate) fn queue_ms(&self, own_ns: f32, queued_tokens: u32) -> f32 {
+        let each = self.model.map_or_else(|| self.per_token(own_ns), |m| m[1]);
+        queued_tokens as f32 * each
+    }
+
+    /// Milliseconds for a prompt of which a part is held.
+    #[inline]
+    pub(crate) fn prefill_ms(&self, own_ns: f32, tokens: f32, held: f32) -> f32 {
+        let tokens = (tokens - held).max(0.0);
         match self.model {
             Some([constant, each, cached, square]) => {
                 constant + each * tokens + cached * held + square * tokens * tokens
             }
-            None => tokens * self.per_token(worker),
+            None => tokens * self.per_token(own_ns),
         }
     }
 }
@@ -104,25 +141,6 @@ impl Look<'_> {
     /// Tokens of the prompt that the worker holds.
     pub(crate) fn held(&self, worker: &Figures) -> u32 {
         worker.hit_tokens(self.hits).min(self.request.prompt_tokens)
-    }
-
-    /// Milliseconds from now to the end of the prompt there.
-    pub(crate) fn ttft_ms(&self, worker: &Figures) -> f32 {
-        let prompt = self.request.prompt_tokens;
-        self.times.queue_ms(worker) + self.times.prefill_ms(worker, prompt, self.held(worker))
-    }
-
-    /// Share of its pages that somebody has.
-    pub(crate) const fn used_share(worker: &Figures) -> f32 {
-        worker.used_pages() as f32 / worker.pages as f32
-    }
-
-    /// How much the worker has to do, at this stage.
-    pub(crate) const fn load(&self, worker: &Figures) -> f32 {
-        match self.stage {
-            Stage::Prefill => worker.queued_tokens as f32,
-            Stage::Decode => Self::used_share(worker),
-        }
     }
 
     /// Levels that the decode worker has a label at.

@@ -253,8 +253,9 @@ impl Policy for Pairing {
             hits.clear();
         }
         let figures = fleet.figures();
-        let mean = OnceCell::new();
+        let unknown_ns = OnceCell::new();
         let look = Look {
+            columns: fleet.of_stage(Stage::Decode),
             figures,
             traits: fleet.traits(),
             even: fleet.census().even,
@@ -262,7 +263,7 @@ impl Policy for Pairing {
             hits: &hits,
             stage: Stage::Decode,
             near: Levels::default(),
-            times: Times::measured(self.prefill_model(), fleet, &mean),
+            times: Times::measured(self.prefill_model(), fleet, &unknown_ns),
             waited_ms: now.since(request.arrived).as_secs_f32() * 1e3,
         };
         let answer = self.both(now, fleet, look);
@@ -310,6 +311,7 @@ impl Pairing {
             let worker = fleet.at(Slot::at(decode)).filter(|_| self.wants_levels());
             let near = worker.map(|w| self.levels(fleet, w));
             let look = Look {
+                columns: fleet.of_stage(Stage::Prefill),
                 stage: Stage::Prefill,
                 near: near.unwrap_or_default(),
                 ..look

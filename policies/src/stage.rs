@@ -4,12 +4,13 @@ use tandem_core::WorkerId;
 use tandem_core::fleet::{Figures, Fleet, LABELS, LabelId, Slot, Traits, pages_for};
 use tandem_core::pairing::{
     FILTERS, Filtered, RequestFacts, Score, Shown, Stage, StageWhy, of_decode, of_prefill,
+    takes_decode, takes_prefill,
 };
 
 use crate::look::Look;
 use crate::pick::{most, pick, range, weighted};
 use crate::random::Random;
-use crate::rules::Scoring;
+use crate::rules::{Room, Scoring};
 use crate::settings::{Picker, PolicySettings, Rule, StageSettings};
 
 /// Candidates that a reason shows beside the chosen one: all of a small fleet's,
@@ -25,9 +26,12 @@ pub(crate) struct Chooser {
     random: Random,
     /// Whom round robin chose last.
     last: Option<WorkerId>,
+    /// Of the stage's workers, by seat.
+    fits: Vec<bool>,
+    /// Slots, and what each is worth once it is scored.
     candidates: Vec<u16>,
     scores: Vec<f32>,
-    column: Vec<f32>,
+    room: Room,
     filtered: [u16; FILTERS],
     out: Vec<(u16, Filtered)>,
     /// Shows everything, where someone asked why.
@@ -45,13 +49,14 @@ pub(crate) struct Best {
 }
 
 impl Chooser {
-    pub(crate) const fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self {
             random: Random::new(seed),
             last: None,
+            fits: Vec::new(),
             candidates: Vec::new(),
             scores: Vec::new(),
-            column: Vec::new(),
+            room: Room::default(),
             filtered: [0; FILTERS],
             out: Vec::new(),
             all: false,
@@ -82,11 +87,17 @@ impl Chooser {
             .filter(|(stage, _)| *stage == look.stage);
         let avoid: Vec<Slot> = avoid.filter_map(|(_, worker)| fleet.slot(worker)).collect();
         let rarely = own.choose == Rule::Splitwise || !wanted.is_empty() || !avoid.is_empty();
-        let all = fleet.of_stage(look.stage);
+        let columns = look.columns;
         self.out.clear();
         self.filtered = [0; FILTERS];
-        self.filtered[Filtered::Role as usize] = (look.figures.len() - all.len()) as u16;
-        let mut room = Room::default();
+        self.filtered[Filtered::Role as usize] = (look.figures.len() - columns.len()) as u16;
+        if !rarely && !self.all && all_fit(look) {
+            self.fits.clear();
+            self.fits.resize(columns.len(), true);
+            self.candidates.clone_from(&columns.slots);
+            return !columns.is_empty();
+        }
+        let mut pages = PagesFor::default();
         let rest = |at: u16, worker: &Figures| {
             if !rarely {
                 return Ok(());
@@ -99,11 +110,11 @@ impl Chooser {
             }
         };
         match look.stage {
-            Stage::Prefill => self.keep(all, look, |at, worker| {
+            Stage::Prefill => self.keep(look, |at, worker| {
                 of_prefill(worker).and_then(|()| rest(at, worker))
             }),
-            Stage::Decode => self.keep(all, look, |at, worker| {
-                let pages = room.needed(worker, look.request);
+            Stage::Decode => self.keep(look, |at, worker| {
+                let pages = pages.needed(worker, look.request);
                 of_decode(worker, pages).and_then(|()| rest(at, worker))
             }),
         }
@@ -114,17 +125,20 @@ impl Chooser {
     #[inline]
     fn keep(
         &mut self,
-        all: &[u16],
         look: &Look<'_>,
         mut fits: impl FnMut(u16, &Figures) -> Result<(), Filtered>,
     ) {
         let shown = if self.all { usize::MAX } else { OUT };
+        let slots = &look.columns.slots;
+        self.fits.clear();
         // Not pushed one by one: with their number in memory, each would wait for the one before.
-        self.candidates.resize(all.len(), 0);
+        self.candidates.resize(slots.len(), 0);
         let candidates = self.candidates.as_mut_slice();
         let mut count = 0;
-        for at in all.iter().copied() {
-            match fits(at, &look.figures[usize::from(at)]) {
+        for at in slots.iter().copied() {
+            let fit = fits(at, &look.figures[usize::from(at)]);
+            self.fits.push(fit.is_ok());
+            match fit {
                 Ok(()) => {
                     candidates[count] = at;
                     count += 1;
@@ -140,6 +154,21 @@ impl Chooser {
         self.candidates.truncate(count);
     }
 
+    /// Scores the candidates.
+    fn score(&mut self, rule: Rule, look: &Look<'_>, settings: &PolicySettings, turn: u32) {
+        let mut scoring = Scoring {
+            columns: look.columns,
+            fits: &self.fits,
+            scores: &mut self.scores,
+            room: &mut self.room,
+        };
+        scoring.score(rule, look, settings, turn);
+        if self.candidates.len() < self.fits.len() {
+            let mut fits = self.fits.iter().copied();
+            self.scores.retain(|_| fits.next().unwrap_or(false));
+        }
+    }
+
     /// Scores the candidates and picks the `count` best, the picker's choice first.
     pub(crate) fn choose(
         &mut self,
@@ -153,12 +182,7 @@ impl Chooser {
             (Rule::RoundRobin, Some(last)) => fleet.rank_after(last),
             _ => 0,
         };
-        let mut scoring = Scoring {
-            candidates: &self.candidates,
-            scores: &mut self.scores,
-            column: &mut self.column,
-        };
-        scoring.score(own.choose, look, settings, turn);
+        self.score(own.choose, look, settings, turn);
         // Only pairs are compared by it.
         let (low, high) = if count > 1 {
             range(&self.scores)
@@ -176,10 +200,7 @@ impl Chooser {
         let mut picker = picker(own, settings);
         while picked.len() < count.min(self.candidates.len()) {
             let index = match own.choose {
-                Rule::Random => {
-                    let scores = &self.scores;
-                    weighted(|i| scores[i].max(0.0), scores.len(), &mut self.random)
-                }
+                Rule::Random => weighted(&self.scores, &mut self.random),
                 _ => pick(picker, &self.scores, &mut self.random),
             };
             let score = std::mem::replace(&mut self.scores[index], f32::NEG_INFINITY);
@@ -249,19 +270,36 @@ impl Chooser {
 
 /// Pages that the request needs, by page size: workers have one or two.
 #[derive(Default)]
-pub(crate) struct Room {
+struct PagesFor {
     page_tokens: u16,
     pages: u32,
 }
 
-impl Room {
+impl PagesFor {
     #[inline]
-    pub(crate) fn needed(&mut self, worker: &Figures, request: &RequestFacts) -> u32 {
+    fn needed(&mut self, worker: &Figures, request: &RequestFacts) -> u32 {
         if worker.page_tokens != self.page_tokens {
             self.page_tokens = worker.page_tokens;
             self.pages = pages_for(worker.page_tokens, request);
         }
         self.pages
+    }
+}
+
+/// Whether every worker of the stage could take the request, as far as no rule refuses it: most often it is
+/// so, and then nobody is looked at alone. Says no where it takes longer to tell.
+fn all_fit(look: &Look<'_>) -> bool {
+    let columns = look.columns;
+    let flags = columns.flags.iter();
+    match (look.stage, columns.same_page_tokens()) {
+        (Stage::Prefill, _) => flags.filter(|flags| !takes_prefill(**flags)).count() == 0,
+        (Stage::Decode, None) => false,
+        (Stage::Decode, Some(page_tokens)) => {
+            let needed = pages_for(page_tokens, look.request);
+            let workers = flags.zip(&columns.free_pages);
+            let unfit = workers.filter(|(flags, free)| !takes_decode(**flags) | (**free < needed));
+            unfit.count() == 0
+        }
     }
 }
 

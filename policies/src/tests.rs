@@ -1,5 +1,6 @@
 //! Each rule, filter and parameter on small fleets.
 
+mod apart;
 mod herding;
 mod joint;
 mod local;

@@ -5,8 +5,10 @@
 //! prefill worker must be able to push to every decode worker.
 //!
 //! A worker has a slot for as long as it stays. What a policy looks at for each request stands in one
-//! small record a slot ([`Figures`]), all of them side by side.
+//! small record a slot ([`Figures`]) and, for what goes through all workers, in a column for each measure
+//! and stage ([`Columns`]).
 
+mod columns;
 mod figures;
 mod labels;
 mod picks;
@@ -23,6 +25,7 @@ use crate::pool::CacheChange;
 use crate::prefix_index::{Hits, PrefixIndex};
 use crate::{Incarnation, WorkerId, WorkerRole};
 
+pub use columns::Columns;
 pub use figures::{Figures, LABELS, LABELS as MAX_LABELS, Traits, is};
 pub use labels::{LabelId, Labels};
 pub use picks::Reservation;
@@ -74,9 +77,11 @@ pub struct Fleet {
     workers: Vec<Option<Worker>>,
     figures: Vec<Figures>,
     traits: Vec<Traits>,
-    /// Slots of those who compute prompts for others, and of those who generate.
-    prefills: Vec<u16>,
-    decodes: Vec<u16>,
+    /// Those who compute prompts for others, and those who generate.
+    prefills: Columns,
+    decodes: Columns,
+    /// Where each slot's worker is in the columns of its stage.
+    seats: Vec<u16>,
     labels: Labels,
     seeds: Vec<BlockSeed>,
     /// `None` until a worker reports what it holds.
@@ -146,9 +151,9 @@ impl Fleet {
         &self.traits
     }
 
-    /// Slots of all workers of a stage's roles, as indices into [`Fleet::figures`].
+    /// All workers of a stage's roles.
     #[must_use]
-    pub fn of_stage(&self, stage: Stage) -> &[u16] {
+    pub const fn of_stage(&self, stage: Stage) -> &Columns {
         match stage {
             Stage::Prefill => &self.prefills,
             Stage::Decode => &self.decodes,
@@ -282,7 +287,7 @@ impl Fleet {
     /// A worker's share of the requests, in per cent of what it would get; at least 1.
     pub fn set_weight(&mut self, worker: &WorkerId, percent: u32) {
         self.change(worker, None, |worker| worker.weight = percent.max(1));
-        self.count();
+        self.renumber();
     }
 
     /// Counts a request as its pair's load from now on, until what comes back is given back.
@@ -410,9 +415,13 @@ impl Fleet {
                 .map_or(0, |at| at + 1),
         );
         self.figures = vec![Figures::default(); self.workers.len()];
+        self.seats = vec![0; self.workers.len()];
+        (self.prefills, self.decodes) = (Columns::default(), Columns::default());
         self.traits = vec![Traits::default(); self.workers.len()];
-        for (rank, slot) in self.by_name.values().copied().enumerate() {
-            self.traits[slot.index()].rank = rank as u32;
+        for (rank, slot) in (0..).zip(self.by_name.values()) {
+            if let Some(worker) = &self.workers[slot.index()] {
+                self.traits[slot.index()] = Traits::of(worker, rank, &self.labels);
+            }
         }
         for at in 0..self.workers.len() {
             self.refigure(Slot(at as u16));
@@ -420,9 +429,15 @@ impl Fleet {
         let all = (0..).zip(&self.figures);
         let with = |flag| {
             let having = all.clone().filter(|(_, w): &(u16, _)| w.flags & flag != 0);
-            having.map(|(at, _)| at).collect()
+            let slots: Vec<u16> = having.map(|(at, _)| at).collect();
+            Columns::of(slots, &self.figures, &self.traits)
         };
         (self.prefills, self.decodes) = (with(is::PREFILL), with(is::DECODE));
+        for columns in [&self.prefills, &self.decodes] {
+            for (seat, slot) in (0..).zip(&columns.slots) {
+                self.seats[usize::from(*slot)] = seat;
+            }
+        }
         self.count();
     }
 
@@ -431,13 +446,21 @@ impl Fleet {
         let Some(worker) = self.workers[slot.index()].as_ref() else {
             return;
         };
-        let rank = self.traits[slot.index()].rank;
         let seed = worker
             .facts
             .seed
             .and_then(|seed| self.seeds.iter().position(|s| *s == seed));
-        self.figures[slot.index()] = Figures::of(worker, seed);
-        self.traits[slot.index()] = Traits::of(worker, rank, &self.labels);
+        let figures = Figures::of(worker, seed);
+        self.figures[slot.index()] = figures;
+        let columns = match figures.flags & is::PREFILL {
+            0 => &mut self.decodes,
+            _ => &mut self.prefills,
+        };
+        // None while the stages are being numbered.
+        let seat = usize::from(self.seats[slot.index()]);
+        if columns.slots.get(seat) == Some(&slot.0) {
+            columns.set(seat, &figures);
+        }
     }
 
     fn count(&mut self) {

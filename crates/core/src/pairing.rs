@@ -12,7 +12,7 @@ use crate::fleet::Fleet;
 use crate::{Instant, RequestId, WorkerId};
 
 pub use crate::admission::Targets;
-pub use filter::{FILTERS, Filtered, of_decode, of_prefill};
+pub use filter::{FILTERS, Filtered, of_decode, of_prefill, takes_decode, takes_prefill};
 pub use why::{Score, Shown, StageWhy, Why};
 
 /// Which worker of a pair is chosen.

@@ -39,11 +39,10 @@ impl Place {
     pub const fn index(self) -> usize {
         self.0 as usize
     }
-
-    pub(crate) const fn at(index: u16) -> Self {
-        Self(index)
-    }
 }
+
+/// Stands for the place of a worker that has none: nothing is held there.
+pub(crate) const NOWHERE: u16 = PLACES as u16;
 
 /// A hash's hash: itself.
 #[derive(Clone, Copy, Debug, Default)]
@@ -99,7 +98,8 @@ pub struct PrefixIndex {
 /// What part of a prompt each worker holds, by [`Place`]: blocks from its beginning.
 #[derive(Clone, Debug)]
 pub struct Hits {
-    blocks: Vec<u32>,
+    /// Of each place, and 0 of [`NOWHERE`].
+    blocks: Box<[u32; PLACES + 1]>,
     /// The most of any worker.
     most: u32,
 }
@@ -107,7 +107,7 @@ pub struct Hits {
 impl Default for Hits {
     fn default() -> Self {
         Self {
-            blocks: vec![0; PLACES],
+            blocks: Box::new([0; PLACES + 1]),
             most: 0,
         }
     }
@@ -128,6 +128,12 @@ impl Hits {
         self.blocks[place.index()]
     }
 
+    /// The same for a place's number or [`NOWHERE`].
+    #[inline]
+    pub(crate) fn at(&self, place: u16) -> u32 {
+        self.blocks[usize::from(place.min(NOWHERE))]
+    }
+
     /// The most that any worker holds.
     #[must_use]
     pub const fn most(&self) -> u32 {
@@ -144,7 +150,7 @@ impl Hits {
                 .places()
                 .iter()
                 .for_each(|p| self.blocks[usize::from(*p)] = blocks as u32),
-            Group::Many(bits) => bits.fill(&mut self.blocks, blocks as u32),
+            Group::Many(bits) => bits.fill(&mut self.blocks[..PLACES], blocks as u32),
         }
     }
 }

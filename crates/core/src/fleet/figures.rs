@@ -3,7 +3,7 @@
 
 use super::{LabelId, Labels, Worker, computes_its_own};
 use crate::pairing::session;
-use crate::prefix_index::{Hits, Place};
+use crate::prefix_index::{Hits, NOWHERE};
 
 /// Labels of one worker, at most.
 pub const LABELS: usize = 6;
@@ -85,6 +85,12 @@ impl Traits {
         }
     }
 
+    /// How many labels it has: the first ones.
+    pub(super) fn known_labels(&self) -> usize {
+        let none = |label: &LabelId| *label == LabelId::NONE;
+        self.labels.iter().position(none).unwrap_or(LABELS)
+    }
+
     /// Whether it has a label.
     #[must_use]
     pub fn has(&self, label: LabelId) -> bool {
@@ -92,7 +98,6 @@ impl Traits {
     }
 }
 
-const NOWHERE: u16 = u16::MAX;
 const NO_SEED: u8 = u8::MAX;
 
 impl Figures {
@@ -130,12 +135,17 @@ impl Figures {
     /// Tokens of the prompt that it holds; `hits` has one for each of the fleet's seeds, in their order.
     #[must_use]
     pub fn hit_tokens(&self, hits: &[Hits]) -> u32 {
-        if self.place == NOWHERE {
-            return 0;
-        }
         match hits.get(usize::from(self.seed)) {
-            Some(hits) => hits.of(Place::at(self.place)) * u32::from(self.page_tokens),
+            Some(hits) => hits.at(self.place) * u32::from(self.page_tokens),
             None => 0,
+        }
+    }
+
+    /// Its place in the index, and the number of its seed. The index is not asked about one without.
+    pub(super) const fn indexed(&self) -> (u16, u8) {
+        match self.seed {
+            NO_SEED => (NOWHERE, 0),
+            seed => (self.place, seed),
         }
     }
 

@@ -279,3 +279,130 @@ fn blocks_are_found_by_the_seed_of_their_worker_and_gone_with_it() {
     fleet.join(d, load(1, 16, 0)).unwrap();
     assert_eq!(tokens(&fleet, "d"), 0);
 }
+
+/// Each column has what the figures and traits of its slots have.
+fn columns_follow(fleet: &Fleet, hits: &[Hits]) {
+    for stage in [Stage::Prefill, Stage::Decode] {
+        let columns = fleet.of_stage(stage);
+        let mut held = Vec::new();
+        columns.held_tokens(hits, 7, &mut held);
+        for (seat, slot) in columns.slots.iter().map(|s| usize::from(*s)).enumerate() {
+            let (figures, traits) = (fleet.figures()[slot], fleet.traits()[slot]);
+            assert_eq!(columns.flags[seat], figures.flags);
+            assert_eq!(columns.page_tokens[seat], figures.page_tokens);
+            assert_eq!(columns.pages[seat], figures.pages);
+            assert_eq!(columns.free_pages[seat], figures.free_pages);
+            assert_eq!(columns.queued_tokens[seat], figures.queued_tokens);
+            assert_eq!(columns.requests[seat], figures.requests);
+            assert_eq!(columns.prefill_ns[seat], figures.prefill_ns);
+            assert_eq!(columns.step_base_us[seat], figures.step_base_us);
+            assert_eq!(columns.step_slope_us[seat], figures.step_slope_us);
+            assert_eq!(columns.ranks[seat], traits.rank);
+            assert_eq!(columns.weights[seat], traits.weight);
+            assert_eq!(columns.name_hashes[seat], traits.name_hash);
+            let labels = columns.labels.iter().map(|column| column[seat]);
+            let labels: Vec<_> = labels.filter(|label| *label != LabelId::NONE).collect();
+            assert_eq!(labels, traits.labels[..labels.len()]);
+            assert_eq!(labels.len(), traits.known_labels());
+            assert_eq!(held[seat], figures.hit_tokens(hits).min(7) as f32);
+        }
+    }
+    let stages = [Stage::Prefill, Stage::Decode].map(|stage| fleet.of_stage(stage).len());
+    assert_eq!(stages.iter().sum::<usize>(), fleet.workers().count());
+}
+
+#[test]
+fn columns_have_what_the_figures_have_whatever_happens() {
+    let chain = |seed: BlockSeed| BlockChain {
+        seed,
+        blocks: (0..4).map(|n| BlockHash([n; 16])).collect(),
+    };
+    let seeds = [1, 2].map(|n| BlockSeed::announced(BlockHash([n; 16]), 4));
+    let mut request = RequestFacts::new(RequestId(1), 16, 8);
+    request.blocks = Arc::new(seeds.map(chain));
+    let mut fleet = Fleet::default();
+    let roles = [WorkerRole::Prefill, WorkerRole::Decode, WorkerRole::Both];
+    let mut hits = Vec::new();
+    let mut check = |fleet: &Fleet| {
+        fleet.hits(&request.blocks, &mut hits);
+        columns_follow(fleet, &hits);
+    };
+    let id = |n: u64| WorkerId::new(format!("w{}", n * 7 % 9)).unwrap();
+    for n in 0..9_u64 {
+        let mut one = facts(id(n).as_str(), roles[n as usize % 3]);
+        // Two ways to name blocks, and one worker that names none.
+        one.seed = seeds.get(n as usize % 5 / 2).copied();
+        if n % 2 == 0 {
+            one.labels.insert("host".into(), (n / 4).to_string());
+        }
+        let load = WorkerLoad {
+            sequence: 1,
+            free_pages: 16 - n as u32,
+            queued_prompt_tokens: n * 100,
+            decode_step_us: 1000 + n as u32,
+            ..WorkerLoad::default()
+        };
+        fleet.join(one, load).unwrap();
+        let blocks = (0..n as u8 % 5).map(|n| CacheChange::Stored(BlockHash([n; 16])));
+        fleet.cached(&id(n), Incarnation(1), true, &blocks.collect::<Vec<_>>());
+        check(&fleet);
+    }
+    let pair = Pair {
+        decode: id(1),
+        prefill: Some(id(0)),
+        local: None,
+        cached_tokens: 0,
+        why: Arc::new(Why::default()),
+    };
+    let mut reservation = fleet.pick(&pair, &request, 6);
+    check(&fleet);
+    fleet.granted(&mut reservation);
+    let load = WorkerLoad {
+        sequence: 2,
+        running: 3,
+        prefill_ns_per_token: 9,
+        ..WorkerLoad::default()
+    };
+    fleet.report(&id(1), Incarnation(1), load);
+    check(&fleet);
+    fleet.set_weight(&id(4), 250);
+    assert_eq!(
+        fleet
+            .of_stage(Stage::Decode)
+            .weights
+            .iter()
+            .filter(|w| **w == 2.5)
+            .count(),
+        1
+    );
+    check(&fleet);
+    fleet.set_standing(&id(4), Standing::Draining);
+    fleet.refused(&id(5));
+    fleet.leave(&id(1), Incarnation(1));
+    check(&fleet);
+    fleet.give_back(reservation);
+    fleet
+        .join(facts("w3", WorkerRole::Prefill), WorkerLoad::default())
+        .unwrap();
+    check(&fleet);
+}
+
+#[test]
+fn the_most_room_is_that_of_workers_that_take_requests() {
+    let mut fleet = Fleet::default();
+    let room = |fleet: &Fleet| fleet.of_stage(Stage::Decode).most_free_tokens();
+    assert_eq!(room(&fleet), 0);
+    for (name, free_pages) in [("a", 3), ("b", 9), ("c", 5)] {
+        let load = WorkerLoad {
+            sequence: 1,
+            free_pages,
+            ..WorkerLoad::default()
+        };
+        fleet.join(facts(name, WorkerRole::Decode), load).unwrap();
+    }
+    assert_eq!(room(&fleet), 9 * 4);
+    fleet.set_standing(&WorkerId::new("b").unwrap(), Standing::Disabled);
+    assert_eq!(room(&fleet), 5 * 4);
+    fleet.refused(&WorkerId::new("c").unwrap());
+    assert_eq!(room(&fleet), 3 * 4);
+}

@@ -42,7 +42,8 @@ impl<P: Policy> FrontDoor<P> {
 
     /// Places the first request that finds room, or turns one away; `false` where there is none.
     fn place_one(&mut self, now: Instant) -> bool {
-        let most_free = self.most_free();
+        // A request of more tokens finds no room.
+        let most_free = self.fleet.of_stage(Stage::Decode).most_free_tokens();
         let mut first: Option<RequestId> = None;
         let mut kept = None;
         for request in self.queue.candidates(now, LOOK_AHEAD) {
@@ -133,15 +134,6 @@ impl<P: Policy> FrontDoor<P> {
         let avoid = self.requests.get(&request).map_or(&[][..], |e| &e.avoid);
         let alone = self.policy.decodes_alone();
         Barred::of(now, &self.fleet, avoid, &self.breakers, (kept, alone))
-    }
-
-    /// Tokens that the free pages of the emptiest decode worker hold: a request of more finds no room.
-    fn most_free(&self) -> u64 {
-        let decodes = self.fleet.workers().filter(|w| w.facts.role.decodes());
-        let free = decodes
-            .filter(|w| w.takes_requests())
-            .map(|w| u64::from(w.free_pages()) * u64::from(w.facts.layout.geometry().page_tokens));
-        free.max().unwrap_or(0)
     }
 
     /// The decode worker on which a request that finds no room will find it first.

@@ -69,10 +69,24 @@ impl Filtered {
     }
 }
 
+/// Whether a worker of these flags generates and takes new requests.
+#[inline]
+#[must_use]
+pub const fn takes_decode(flags: u8) -> bool {
+    flags & (is::DECODE | is::AWAY | is::FULL) == is::DECODE
+}
+
+/// Whether a worker of these flags computes prompts for others and takes new requests.
+#[inline]
+#[must_use]
+pub const fn takes_prefill(flags: u8) -> bool {
+    flags & (is::PREFILL | is::AWAY) == is::PREFILL
+}
+
 /// Whether a worker can generate an answer that takes so many pages (`fleet::pages_for`).
 #[inline]
 pub const fn of_decode(worker: &Figures, pages: u32) -> Result<(), Filtered> {
-    if worker.flags & (is::DECODE | is::AWAY | is::FULL) != is::DECODE {
+    if !takes_decode(worker.flags) {
         return Err(not(is::DECODE, worker.flags));
     }
     if worker.free_pages < pages {
@@ -84,7 +98,7 @@ pub const fn of_decode(worker: &Figures, pages: u32) -> Result<(), Filtered> {
 /// Whether a worker can compute this request's prompt for another.
 #[inline]
 pub const fn of_prefill(worker: &Figures) -> Result<(), Filtered> {
-    if worker.flags & (is::PREFILL | is::AWAY) != is::PREFILL {
+    if !takes_prefill(worker.flags) {
         return Err(not(is::PREFILL, worker.flags));
     }
     Ok(())
