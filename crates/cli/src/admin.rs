@@ -148,6 +148,10 @@ pub(crate) fn run(args: &AdminArgs) -> Result<(), Failure> {
                 .unwrap_or("no reason given");
             let message = match code {
                 401 => format!("{message} Give --key, or TANDEM_ADMIN_KEY in the environment."),
+                404 if value["error"]["code"] == "unknown_url" => format!(
+                    "{message} Is {} the address of [admin] listen, and not the clients'?",
+                    args.url
+                ),
                 _ => message.to_owned(),
             };
             // What the one who typed it can mend, as everywhere else.

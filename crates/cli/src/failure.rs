@@ -20,6 +20,17 @@ impl Failure {
         Self::with_code(2, message)
     }
 
+    /// Several such things, a line each. Exit code 2.
+    pub(crate) fn mendable_all(messages: impl IntoIterator<Item = String>) -> Self {
+        Self {
+            lines: messages
+                .into_iter()
+                .map(|message| one_line(&message))
+                .collect(),
+            code: 2,
+        }
+    }
+
     /// Anything else. Exit code 1.
     pub(crate) fn fault(message: impl Display) -> Self {
         Self::with_code(1, message)

@@ -1,6 +1,6 @@
 //! `tandem pki`: the cluster's authority and the certificates of its gateways and workers.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use tandem_core::WorkerId;
@@ -46,9 +46,9 @@ enum What {
     Renew {
         /// The name of its files, without the ending.
         name: String,
-        /// For how long it is valid.
-        #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=36_500))]
-        days: u32,
+        /// For how long it is valid [default: as long as the last one was]
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+        days: Option<u32>,
         /// With another key; otherwise the key stays.
         #[arg(long)]
         new_key: bool,
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &PkiArgs) -> Result<(), Failure> {
                 days: *days,
                 names: san.clone(),
             };
-            let authority = Authority::open(dir).map_err(Failure::mendable)?;
+            let authority = authority(dir)?;
             authority
                 .issue_new(name, &role, &terms)
                 .map_err(Failure::mendable)?;
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &PkiArgs) -> Result<(), Failure> {
             days,
             new_key,
         } => {
-            let authority = Authority::open(dir).map_err(Failure::mendable)?;
+            let authority = authority(dir)?;
             authority
                 .renew(name, *days, *new_key)
                 .map_err(Failure::mendable)?;
@@ -116,8 +116,18 @@ pub(crate) fn run(args: &PkiArgs) -> Result<(), Failure> {
     }
 }
 
+/// The authority of a folder; what makes one where there is none.
+fn authority(dir: &Path) -> Result<Authority, Failure> {
+    let say = |error| {
+        let there = dir.join("ca.pem").exists();
+        let hint = format!("; tandem pki --dir {} init makes one", dir.display());
+        Failure::mendable(format!("{error}{}", if there { "" } else { &hint }))
+    };
+    Authority::open(dir).map_err(say)
+}
+
 /// The names of all certificates in the folder.
-fn all(dir: &std::path::Path) -> Result<Vec<String>, Failure> {
+fn all(dir: &Path) -> Result<Vec<String>, Failure> {
     let fail = |error| Failure::mendable(format!("{}: {error}", dir.display()));
     let mut names = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(fail)? {
@@ -133,11 +143,19 @@ fn all(dir: &std::path::Path) -> Result<Vec<String>, Failure> {
     Ok(names)
 }
 
-fn shows(dir: &std::path::Path, names: &[String]) -> Result<(), Failure> {
+fn shows(dir: &Path, names: &[String]) -> Result<(), Failure> {
     let mut rows = Vec::new();
+    // One that cannot be read hides none of the others.
+    let mut unreadable = Vec::new();
     for name in names {
         let path = dir.join(format!("{name}.pem"));
-        let certificate = Certificate::read(&path).map_err(Failure::mendable)?;
+        let certificate = match Certificate::read(&path) {
+            Ok(certificate) => certificate,
+            Err(error) => {
+                unreadable.push(error.to_string());
+                continue;
+            }
+        };
         rows.push([
             name.clone(),
             certificate.role(),
@@ -147,9 +165,12 @@ fn shows(dir: &std::path::Path, names: &[String]) -> Result<(), Failure> {
             certificate.fingerprint.clone(),
         ]);
     }
-    say(&table(
-        ["NAME", "ROLE", "FROM", "UNTIL", "NAMES", "SHA256"],
-        &rows,
-    ));
-    Ok(())
+    if !rows.is_empty() {
+        let head = ["NAME", "ROLE", "FROM", "UNTIL", "NAMES", "SHA256"];
+        say(&table(head, &rows));
+    }
+    match unreadable.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::mendable_all(unreadable)),
+    }
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::console::{is_terminal, say, table, try_say};
 use crate::failure::Failure;
-use crate::http::{self, Ask, Site, Trust};
+use crate::http::{self, Answer, Ask, Site, Trust};
 
 /// Command line of `tandem status`.
 #[derive(Args)]
@@ -97,8 +97,17 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
 }
 
 async fn look(args: &StatusArgs, site: &Site, key: Option<&str>) -> Result<String, Failure> {
-    let fault = |reason| Failure::fault(format!("no gateway at {}: {reason}", args.url));
-    let body = body(site, key).await.map_err(fault)?;
+    let url = &args.url;
+    let fault = |reason| Failure::fault(format!("no gateway at {url}: {reason}"));
+    let answer = ask(site, key).await.map_err(fault)?;
+    let body = match (answer.code, key) {
+        (401, None) => {
+            let what = "asks for a key: give --key, or TANDEM_API_KEY in the environment";
+            return Err(Failure::mendable(format!("{url} {what}")));
+        }
+        (401, Some(_)) => return Err(Failure::mendable(format!("{url} does not know this key"))),
+        _ => body(answer).map_err(fault)?,
+    };
     if args.json {
         return Ok(body);
     }
@@ -107,16 +116,16 @@ async fn look(args: &StatusArgs, site: &Site, key: Option<&str>) -> Result<Strin
 
 /// The gateway's status; the error says what failed, without the address.
 pub(crate) async fn fetch(site: &Site) -> Result<Status, String> {
-    read(&body(site, None).await?)
+    read(&body(ask(site, None).await?)?)
 }
 
-async fn body(site: &Site, key: Option<&str>) -> Result<String, String> {
-    let answer = http::ask(site, Ask::get("/tandem/status").with_key(key)).await?;
+async fn ask(site: &Site, key: Option<&str>) -> Result<Answer, String> {
+    http::ask(site, Ask::get("/tandem/status").with_key(key)).await
+}
+
+fn body(answer: Answer) -> Result<String, String> {
     match answer.code {
         200 => Ok(answer.body),
-        401 => {
-            Err("it asks for a key: give --key, or TANDEM_API_KEY in the environment".to_owned())
-        }
         code => Err(format!("/tandem/status answers {code}")),
     }
 }

@@ -114,7 +114,7 @@ fn certificates_are_made_renewed_and_shown() {
     assert_refused(
         &pki(&["issue", "--role", "gateway", "--name", "g"]),
         2,
-        "pki/ca.pem: No such file",
+        "pki/ca.pem: there is no authority in this folder; tandem pki --dir pki init makes one",
     );
     stdout(&pki(&["init"]));
     assert_refused(&pki(&["init"]), 2, "pki/ca.pem is there already");
@@ -152,6 +152,19 @@ fn certificates_are_made_renewed_and_shown() {
         assert!(shown.contains(word), "{shown}");
     }
     assert_refused(&pki(&["show", "nobody"]), 2, "nobody.pem: No such file");
+    // One that cannot be read hides none of the others.
+    std::fs::write(folder.path().join("pki/broken.pem"), "").unwrap();
+    let shown = pki(&["show"]);
+    assert_refused(&shown, 2, "pki/broken.pem: ");
+    assert!(String::from_utf8_lossy(&shown.stdout).contains("worker decode-0"));
+    let odd = [
+        "issue", "--role", "gateway", "--name", "g", "--san", "http://x",
+    ];
+    assert_refused(
+        &pki(&odd),
+        2,
+        "want a host's name or an IP address, got \"http://x\"",
+    );
 }
 
 /// A gateway of its own process, without workers.
@@ -271,9 +284,10 @@ fn a_running_gateway_is_watched_changed_and_ended() {
     };
     assert_refused(
         &status("", &[]),
-        1,
-        "it asks for a key: give --key, or TANDEM_API_KEY",
+        2,
+        "asks for a key: give --key, or TANDEM_API_KEY",
     );
+    assert_refused(&status("tdm-wrong", &[]), 2, "does not know this key");
     let shown = stdout(&status(&key, &[]));
     assert!(
         shown.contains("0 requests in flight, 0 queued\nWORKER"),
@@ -284,6 +298,13 @@ fn a_running_gateway_is_watched_changed_and_ended() {
     assert_eq!(json["workers"], serde_json::json!([]));
 
     assert_refused(&gateway.admin("", &["workers"]), 2, "TANDEM_ADMIN_KEY");
+    let mut clients = tandem();
+    clients.args(["admin", "workers", "--url", &gateway.url, "--key", &key]);
+    assert_refused(
+        &clients.output().unwrap(),
+        2,
+        "[admin] listen, and not the clients'?",
+    );
     assert_refused(&gateway.admin(&key, &["workers"]), 2, "Incorrect admin key");
     let admin = |args: &[&str]| gateway.admin(&admin_key, args);
     let policy: Value = serde_json::from_str(&stdout(&admin(&["policy"]))).unwrap();

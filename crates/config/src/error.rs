@@ -51,6 +51,8 @@ impl Problems {
             }
         }
         problems.sort_by_key(|problem| problem.line);
+        // A parser that goes on may find the same thing wrong at every step of a line.
+        problems.dedup();
         Self(problems)
     }
 

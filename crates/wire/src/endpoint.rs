@@ -409,7 +409,7 @@ mod tests {
         let (before, accepted) = meet().await;
         let _following = crate::identity::follow_identity(&worker, folder.path(), "w");
         let authority = Authority::open(folder.path()).unwrap();
-        authority.renew("w", 7, true).unwrap();
+        authority.renew("w", Some(7), true).unwrap();
         let deadline = tokio::time::Instant::now() + Duration::from_secs(15);
         let (after, _accepted) = loop {
             let (after, accepted) = meet().await;

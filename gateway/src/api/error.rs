@@ -78,7 +78,7 @@ impl ApiError {
     /// OpenAI knows the field, Tandem does not do what it asks for.
     pub(crate) fn unsupported(param: impl Into<String>, what: &str) -> Self {
         let param = param.into();
-        let message = format!("Unsupported parameter: '{param}'{what} is not supported here.");
+        let message = format!("Unsupported parameter: '{param}'{what}.");
         Self::bad("unsupported_parameter", message).with_param(param)
     }
 

@@ -276,10 +276,7 @@ mod tests {
         assert!(params(r#"{"n":1,"m":null}"#).finish(&table).is_ok());
         let error = params(r#"{"n":2}"#).finish(&table).unwrap_err();
         assert_eq!(error.code, "unsupported_parameter");
-        assert_eq!(
-            error.message,
-            "Unsupported parameter: 'n' with value 2 is not supported here."
-        );
+        assert_eq!(error.message, "Unsupported parameter: 'n' with value 2.");
         let error = params(r#"{"m":2}"#).finish(&table).unwrap_err();
         assert_eq!(
             (error.code.as_str(), error.param.as_deref()),

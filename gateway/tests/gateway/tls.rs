@@ -296,7 +296,7 @@ async fn until_when_gateway_authority_and_workers_know_one_another_is_told() {
     });
     eventually("told", async || gateway.metric(&workers).await == Some(4e9)).await;
     let renewed = Authority::open(pki.path()).unwrap();
-    renewed.renew("gateway", 9, false).unwrap();
+    renewed.renew("gateway", Some(9), false).unwrap();
     eventually("renewed", async || {
         let now = gateway.metric(&expiry("gateway", "gateway")).await;
         now == Some(read("gateway.pem"))

@@ -152,3 +152,14 @@ fn text_that_is_no_toml_is_located() {
         "{complaint:?}"
     );
 }
+
+#[test]
+fn what_is_wrong_at_every_step_of_a_line_is_told_once() {
+    let nest = format!("{GATEWAY}workers = {}\n", "[".repeat(200_000));
+    let problems = Config::parse(&nest, Path::new("t.toml")).unwrap_err();
+    assert!(problems.list().len() <= 3, "{problems}");
+    assert!(
+        problems.list().iter().all(|p| p.line.is_some()),
+        "{problems}"
+    );
+}

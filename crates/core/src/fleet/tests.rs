@@ -311,40 +311,49 @@ fn columns_follow(fleet: &Fleet, hits: &[Hits]) {
     assert_eq!(stages.iter().sum::<usize>(), fleet.workers().count());
 }
 
+fn seeds() -> [BlockSeed; 2] {
+    [1, 2].map(|n| BlockSeed::announced(BlockHash([n; 16]), 4))
+}
+
+/// The `n`th of nine workers, in no order of names, and what it holds: two ways to name blocks, and one
+/// worker that names none.
+fn ninth(n: u8) -> (WorkerFacts, WorkerLoad, Vec<CacheChange>) {
+    let roles = [WorkerRole::Prefill, WorkerRole::Decode, WorkerRole::Both];
+    let mut facts = facts(&format!("w{}", n * 7 % 9), roles[usize::from(n) % 3]);
+    facts.seed = seeds().get(usize::from(n) % 5 / 2).copied();
+    if n.is_multiple_of(2) {
+        facts.labels.insert("host".into(), (n / 4).to_string());
+    }
+    let load = WorkerLoad {
+        sequence: 1,
+        free_pages: 16 - u32::from(n),
+        queued_prompt_tokens: u64::from(n) * 100,
+        decode_step_us: 1000 + u32::from(n),
+        ..WorkerLoad::default()
+    };
+    let blocks = (0..n % 5).map(|n| CacheChange::Stored(BlockHash([n; 16])));
+    (facts, load, blocks.collect())
+}
+
 #[test]
 fn columns_have_what_the_figures_have_whatever_happens() {
     let chain = |seed: BlockSeed| BlockChain {
         seed,
         blocks: (0..4).map(|n| BlockHash([n; 16])).collect(),
     };
-    let seeds = [1, 2].map(|n| BlockSeed::announced(BlockHash([n; 16]), 4));
     let mut request = RequestFacts::new(RequestId(1), 16, 8);
-    request.blocks = Arc::new(seeds.map(chain));
+    request.blocks = Arc::new(seeds().map(chain));
     let mut fleet = Fleet::default();
-    let roles = [WorkerRole::Prefill, WorkerRole::Decode, WorkerRole::Both];
     let mut hits = Vec::new();
     let mut check = |fleet: &Fleet| {
         fleet.hits(&request.blocks, &mut hits);
         columns_follow(fleet, &hits);
     };
-    let id = |n: u64| WorkerId::new(format!("w{}", n * 7 % 9)).unwrap();
-    for n in 0..9_u64 {
-        let mut one = facts(id(n).as_str(), roles[n as usize % 3]);
-        // Two ways to name blocks, and one worker that names none.
-        one.seed = seeds.get(n as usize % 5 / 2).copied();
-        if n % 2 == 0 {
-            one.labels.insert("host".into(), (n / 4).to_string());
-        }
-        let load = WorkerLoad {
-            sequence: 1,
-            free_pages: 16 - n as u32,
-            queued_prompt_tokens: n * 100,
-            decode_step_us: 1000 + n as u32,
-            ..WorkerLoad::default()
-        };
-        fleet.join(one, load).unwrap();
-        let blocks = (0..n as u8 % 5).map(|n| CacheChange::Stored(BlockHash([n; 16])));
-        fleet.cached(&id(n), Incarnation(1), true, &blocks.collect::<Vec<_>>());
+    let id = |n: u8| WorkerId::new(format!("w{}", n * 7 % 9)).unwrap();
+    for n in 0..9 {
+        let (facts, load, blocks) = ninth(n);
+        fleet.join(facts, load).unwrap();
+        fleet.cached(&id(n), Incarnation(1), true, &blocks);
         check(&fleet);
     }
     let pair = Pair {
@@ -366,24 +375,16 @@ fn columns_have_what_the_figures_have_whatever_happens() {
     fleet.report(&id(1), Incarnation(1), load);
     check(&fleet);
     fleet.set_weight(&id(4), 250);
-    assert_eq!(
-        fleet
-            .of_stage(Stage::Decode)
-            .weights
-            .iter()
-            .filter(|w| **w == 2.5)
-            .count(),
-        1
-    );
+    let weights = &fleet.of_stage(Stage::Decode).weights;
+    assert_eq!(weights.iter().filter(|weight| **weight == 2.5).count(), 1);
     check(&fleet);
     fleet.set_standing(&id(4), Standing::Draining);
     fleet.refused(&id(5));
     fleet.leave(&id(1), Incarnation(1));
     check(&fleet);
     fleet.give_back(reservation);
-    fleet
-        .join(facts("w3", WorkerRole::Prefill), WorkerLoad::default())
-        .unwrap();
+    let new = facts("w3", WorkerRole::Prefill);
+    fleet.join(new, WorkerLoad::default()).unwrap();
     check(&fleet);
 }
 

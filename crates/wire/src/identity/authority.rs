@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -74,6 +75,9 @@ impl Authority {
     /// Opens the authority in `directory`.
     pub fn open(directory: &Path) -> Result<Self, IdentityError> {
         let (cert_path, key_path) = (directory.join(CA_CERT), directory.join(CA_KEY));
+        if !cert_path.exists() {
+            return Err(content(&cert_path, "there is no authority in this folder"));
+        }
         let certificate = fs::read_to_string(&cert_path).map_err(|e| file(&cert_path, e))?;
         let key = fs::read_to_string(&key_path).map_err(|e| file(&key_path, e))?;
         let key = KeyPair::from_pem(&key).map_err(|e| content(&key_path, e))?;
@@ -114,13 +118,19 @@ impl Authority {
         let [cert_path, key_path] = self.paths(stem)?;
         refuse_existing(&[&cert_path, &key_path])?;
         let mut names = role.names();
-        names.extend(terms.names.iter().cloned());
+        for name in &terms.names {
+            if !is_name(name) {
+                let reason = format!("want a host's name or an IP address, got {name:?}");
+                return Err(content(&cert_path, reason));
+            }
+            names.push(name.clone());
+        }
         self.write(stem, names, terms.days, &KeyPair::generate()?, true)
     }
 
     /// Makes the certificate of those files anew, for the same role and names, with the same key or
-    /// with another.
-    pub fn renew(&self, stem: &str, days: u32, new_key: bool) -> Result<(), IdentityError> {
+    /// with another; for as long as the last one was valid, where `days` does not say.
+    pub fn renew(&self, stem: &str, days: Option<u32>, new_key: bool) -> Result<(), IdentityError> {
         let [cert_path, key_path] = self.paths(stem)?;
         let old = Certificate::read(&cert_path)?;
         if old.peer.is_none() {
@@ -135,6 +145,7 @@ impl Authority {
             let pem = fs::read_to_string(&key_path).map_err(|e| file(&key_path, e))?;
             KeyPair::from_pem(&pem).map_err(|e| content(&key_path, e))?
         };
+        let days = days.unwrap_or_else(|| old.days());
         self.write(stem, old.names, days, &key, new_key)
     }
 
@@ -173,6 +184,20 @@ impl Authority {
         }
         write_public(&cert_path, &(certificate.pem() + &self.certificate))
     }
+}
+
+/// Whether a certificate can hold it: an address, or a host's name (RFC 1123), the first part of which may be
+/// `*`.
+fn is_name(name: &str) -> bool {
+    let label = |label: &str| {
+        let known = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        (1..=63).contains(&label.len())
+            && label.bytes().all(known)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let host = name.strip_prefix("*.").unwrap_or(name);
+    name.parse::<IpAddr>().is_ok() || name.len() <= 253 && host.split('.').all(label)
 }
 
 /// From now until then, under a number of its own: two certificates of one key differ in it.
@@ -286,18 +311,62 @@ mod tests {
         assert!(first.names.contains(&"10.0.0.7".to_owned()), "{first:?}");
         assert!(first.not_after.abs_diff(now() + 10 * DAY) < 60);
 
-        authority.renew("decode_0.x", 20, false).unwrap();
+        authority.renew("decode_0.x", Some(20), false).unwrap();
         let (second, second_key) = read();
         assert_eq!((&second.names, &second.peer), (&first.names, &first.peer));
         assert_eq!(second_key, first_key);
         assert!(second.not_after > first.not_after && second.serial != first.serial);
+        // As long as the one before.
+        authority.renew("decode_0.x", None, false).unwrap();
+        assert!(read().0.not_after.abs_diff(now() + 20 * DAY) < 60);
         // Longer than the authority's own time.
-        authority.renew("decode_0.x", 1000, true).unwrap();
+        authority.renew("decode_0.x", Some(1000), true).unwrap();
         let (third, third_key) = read();
         assert_ne!(third_key, first_key);
         assert!(third.not_after.abs_diff(now() + 100 * DAY) < 60);
         for odd in ["ca", "a/b", "", "nobody"] {
-            assert!(authority.renew(odd, 1, false).is_err(), "{odd}");
+            assert!(authority.renew(odd, Some(1), false).is_err(), "{odd}");
         }
+    }
+
+    #[test]
+    fn names_that_no_host_has_are_refused_before_anything_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = Authority::create(folder.path(), 100).unwrap();
+        for odd in [
+            "",
+            "a b",
+            "http://a",
+            "a:1",
+            "a..b",
+            "-a",
+            "1.2.3.4/8",
+            "é",
+            "a.*",
+        ] {
+            let terms = Terms {
+                days: 1,
+                names: vec![odd.to_owned()],
+            };
+            let refused = authority
+                .issue_new("g", &PeerRole::Gateway, &terms)
+                .unwrap_err();
+            assert!(
+                refused.to_string().contains(&format!("{odd:?}")),
+                "{refused}"
+            );
+        }
+        for name in ["a", "*.example", "node_7.example", "::1", "10.0.0.7"] {
+            assert!(is_name(name), "{name}");
+        }
+        assert!(!folder.path().join("g.pem").exists());
+    }
+
+    #[test]
+    fn a_folder_without_an_authority_is_said_to_be_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = Authority::open(&folder.path().join("no")).unwrap_err();
+        let end = "no/ca.pem: there is no authority in this folder";
+        assert!(refused.to_string().ends_with(end), "{refused}");
     }
 }

@@ -85,6 +85,13 @@ impl Certificate {
         day(self.not_before)
     }
 
+    /// Days for which it was made, rounded.
+    #[must_use]
+    pub fn days(&self) -> u32 {
+        let seconds = self.not_after.saturating_sub(self.not_before);
+        u32::try_from((seconds + DAY / 2) / DAY).unwrap_or(u32::MAX)
+    }
+
     /// Whole days from now until its end; 0 where that is over too.
     #[must_use]
     pub fn days_left(&self) -> u64 {
