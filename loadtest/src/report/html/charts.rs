@@ -63,7 +63,12 @@ pub(super) fn together(tests: &[Shown<'_>]) -> Vec<String> {
             [("p50", 0.5), ("p99", 0.99)].map(|(name, q)| of_metric(metric, name, q).svg()),
         );
     }
-    charts.push(plot_of_tests(tests, "Goodput of all tests", "requests/s", |at| at.goodput()).svg());
+    charts.push(
+        plot_of_tests(tests, "Goodput of all tests", "requests/s", |at| {
+            at.goodput()
+        })
+        .svg(),
+    );
     charts
 }
 
