@@ -69,6 +69,16 @@ impl Distribution {
         self.some(|values| values.value_at_quantile(q))
     }
 
+    /// Values with the share of all that does not pass them: every hundredth, the tail finer, the greatest last.
+    #[must_use]
+    pub fn cumulative(&self) -> Vec<(u64, f64)> {
+        let body = (0..100_u32).map(|n| f64::from(n) / 100.0);
+        let shares = body.chain([0.995, 0.999, 0.9995, 0.9999, 1.0]);
+        shares
+            .filter_map(|q| Some((self.quantile(q)?, q)))
+            .collect()
+    }
+
     /// The mean.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {

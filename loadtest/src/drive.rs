@@ -197,6 +197,7 @@ fn finish(
         client,
         phases: collected.phases,
         timeline: collected.timeline,
+        slowest: collected.slowest,
     };
     run.invalid = client_side::doubts(&run, &plan.bounds);
     if let Some(error) = collected.unwritten {

@@ -4,7 +4,8 @@
 //! OpenAI-compatible endpoint and refuses to know a gateway's insides.
 //!
 //! Pure, and the larger part: [`arrivals`], [`lengths`], [`workload`], [`schedule`], [`stream`] (what an answer's
-//! events mean), [`slo`], [`search`], [`summary`], [`assertion`], [`results`]. Around it a thin shell:
+//! events mean), [`slo`], [`search`], [`summary`], [`assertion`], [`results`],
+//! [`compare`], [`report`]. Around it a thin shell:
 //! [`Harness`], which finds a server and carries out runs.
 //!
 //! What must hold: times are measured from the *scheduled* send, so that a server that stalls shows it; what
@@ -17,6 +18,7 @@ pub mod body;
 pub mod campaign;
 pub mod client;
 mod clock;
+pub mod compare;
 pub mod distribution;
 mod drive;
 mod endpoint;

@@ -162,6 +162,26 @@ impl Record {
     }
 }
 
+/// Records of the slowest requests that are kept.
+pub const SLOWEST: usize = 20;
+
+/// Keeps a record among the slowest ones, the longest first, where it is one of those.
+pub fn keep_slowest(slowest: &mut Vec<Record>, record: &Record) {
+    let counts = record.phase == Phase::Measured && record.outcome != Outcome::Unsent;
+    let full = slowest.len() >= SLOWEST;
+    if !counts
+        || (full
+            && slowest
+                .last()
+                .is_some_and(|last| last.e2e_us >= record.e2e_us))
+    {
+        return;
+    }
+    let at = slowest.partition_point(|known| known.e2e_us >= record.e2e_us);
+    slowest.insert(at, record.clone());
+    slowest.truncate(SLOWEST);
+}
+
 /// The nearest rank of values that each stand for several.
 fn weighted_quantile(values: &[(u64, u32)], q: f64) -> Option<u64> {
     let all: u64 = values.iter().map(|(_, times)| u64::from(*times)).sum();

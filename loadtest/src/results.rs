@@ -1,9 +1,12 @@
 //! What a test found, in a form that others can read, merge and compare: `docs/LOADTEST.md` describes it.
 
 mod figures;
+mod loads;
 mod merge;
 
 pub use figures::{Figures, Interval, over_repeats};
+pub use loads::{loads, same_load};
+pub(crate) use merge::OWN_SETTINGS;
 pub use merge::{MergeError, merge};
 
 use std::collections::BTreeMap;
@@ -12,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::assertion::Verdict;
 use crate::distribution::Distribution;
+use crate::record::Record;
 use crate::search::Found;
 use crate::slo::Slos;
 use crate::summary::Phases;
@@ -105,6 +109,9 @@ pub struct Run {
     pub phases: Phases,
     /// Second by second.
     pub timeline: Vec<Second>,
+    /// The measured requests that took longest, the longest first, at most [`crate::record::SLOWEST`] of them.
+    #[serde(default)]
+    pub slowest: Vec<Record>,
 }
 
 /// The client's own side of a run.

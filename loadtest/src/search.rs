@@ -95,14 +95,19 @@ pub struct Search {
 /// The interval (Wilson, 95 %) of the share of which `attained` of `total` is a sample.
 #[must_use]
 pub fn wilson(attained: u64, total: u64) -> (f64, f64) {
+    wilson_at(attained, total, Z)
+}
+
+/// The same, for so many standard deviations.
+pub(crate) fn wilson_at(attained: u64, total: u64, z: f64) -> (f64, f64) {
     if total == 0 {
         return (0.0, 1.0);
     }
     let n = total as f64;
     let share = attained as f64 / n;
-    let scale = 1.0 + Z * Z / n;
-    let middle = (share + Z * Z / (2.0 * n)) / scale;
-    let half = Z / scale * (share * (1.0 - share) / n + Z * Z / (4.0 * n * n)).sqrt();
+    let scale = 1.0 + z * z / n;
+    let middle = (share + z * z / (2.0 * n)) / scale;
+    let half = z / scale * (share * (1.0 - share) / n + z * z / (4.0 * n * n)).sqrt();
     ((middle - half).max(0.0), (middle + half).min(1.0))
 }
 

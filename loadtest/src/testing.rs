@@ -1,4 +1,6 @@
-//! Plans for the tests.
+//! Plans and results for the tests.
+
+pub(crate) mod made;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -8,6 +8,8 @@
     reason = "a part of it serves each test, and what it unwraps fails the test"
 )]
 
+pub mod known;
+
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};

@@ -3,12 +3,15 @@
 //! the one who typed it can mend, a server that is not there among it.
 
 mod args;
+mod compare;
 mod interrupt;
 mod loads;
 mod merge;
 mod output;
 mod progress;
+mod report;
 mod requests;
+mod saved;
 mod verdict;
 
 pub(crate) use args::LoadtestArgs;
@@ -27,6 +30,8 @@ use progress::Progress;
 pub(crate) fn run(args: &LoadtestArgs) -> Result<(), Failure> {
     match &args.action {
         Some(Action::Merge(merge)) => merge::run(merge),
+        Some(Action::Report(report)) => report::run(report),
+        Some(Action::Compare(compare)) => compare::run(compare),
         None => test(args),
     }
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use tokio::sync::mpsc;
 
 use crate::distribution::Distribution;
-use crate::record::{Outcome, Record};
+use crate::record::{Outcome, Record, keep_slowest};
 use crate::results::Second;
 use crate::stream::AnswerTimes;
 use crate::summary::Phases;
@@ -26,6 +26,7 @@ pub(super) struct Collected {
     pub(super) phases: Phases,
     pub(super) lateness: Distribution,
     pub(super) timeline: Vec<Second>,
+    pub(super) slowest: Vec<Record>,
     /// Why the file of requests ends early, where it does.
     pub(super) unwritten: Option<std::io::Error>,
 }
@@ -40,6 +41,7 @@ pub(super) fn collect(
         phases: Phases::of_classes(classes),
         lateness: Distribution::default(),
         timeline: Vec::new(),
+        slowest: Vec::new(),
         unwritten: None,
     };
     while let Some(sample) = samples.blocking_recv() {
@@ -68,6 +70,7 @@ impl Collected {
     fn count(&mut self, sample: &Sample) {
         let record = &sample.record;
         self.phases.count(record, sample.times.as_ref());
+        keep_slowest(&mut self.slowest, record);
         let end = record.scheduled_us + record.e2e_us;
         self.second(record.scheduled_us).scheduled += 1;
         if record.outcome != Outcome::Unsent {

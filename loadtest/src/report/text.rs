@@ -42,7 +42,7 @@ pub fn text(results: &Results) -> String {
     text
 }
 
-fn shown(found: f64, unit: Unit) -> String {
+pub(super) fn shown(found: f64, unit: Unit) -> String {
     match unit {
         Unit::Us => format!("{} ms", ms(Some(found))),
         Unit::Share => percent(found),
@@ -96,7 +96,7 @@ fn one(run: &Run, results: &Results) -> String {
     text + &remarks(run, "")
 }
 
-fn slos(results: &Results) -> String {
+pub(super) fn slos(results: &Results) -> String {
     let every = results.slos.every.iter().map(ToString::to_string);
     let classes = results
         .slos
@@ -107,7 +107,7 @@ fn slos(results: &Results) -> String {
 }
 
 /// What requests came to; without limits none is late.
-fn counts(group: &Group, limited: bool) -> String {
+pub(super) fn counts(group: &Group, limited: bool) -> String {
     let counts = &group.counts;
     let mut text = match limited {
         true => format!("{} attained, {} late", counts.attained, counts.late),
@@ -124,7 +124,7 @@ fn counts(group: &Group, limited: bool) -> String {
     text
 }
 
-fn sources(measured: &Summary) -> String {
+pub(super) fn sources(measured: &Summary) -> String {
     let named = measured.token_sources.iter().map(|(source, count)| {
         let name = match source {
             TokenSource::ChunkUsage => "usage with every event",
@@ -145,7 +145,7 @@ fn sources(measured: &Summary) -> String {
     }
 }
 
-fn distributions(group: &Group) -> Vec<Vec<String>> {
+pub(super) fn distributions(group: &Group) -> Vec<Vec<String>> {
     let mut head = vec![String::new()];
     head.extend(SHOWN.iter().map(|(name, _)| (*name).to_owned()));
     head.extend(["max".to_owned(), "mean".to_owned()]);
@@ -332,7 +332,7 @@ fn repeats(runs: &[Run]) -> String {
     text
 }
 
-fn search(found: &Found) -> String {
+pub(super) fn search(found: &Found) -> String {
     let why = match found.ended {
         Ended::Converged => "the bounds are within the tolerance",
         Ended::AtHighest => "even the highest load that was to be tried met it: raise --search-max",

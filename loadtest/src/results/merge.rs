@@ -1,5 +1,7 @@
 //! Results of several processes or hosts that each sent a part of one test.
 
+use crate::record::keep_slowest;
+
 use super::{Figures, Results, Run, RunEnd};
 
 /// Why results are not parts of one test.
@@ -39,12 +41,13 @@ pub enum MergeError {
     Search(usize),
 }
 
-/// Settings in which parts of one test may differ.
-const OWN: [&str; 7] = [
+/// Settings in which parts of one test, and tests that are compared, may differ.
+pub(crate) const OWN_SETTINGS: [&str; 8] = [
     "part",
     "url",
     "json",
     "csv",
+    "html",
     "requests-file",
     "start-at",
     "quiet",
@@ -67,7 +70,7 @@ pub fn merge(parts: &[Results]) -> Result<Results, MergeError> {
     }
     let mut sum = first.clone();
     sum.assertions.clear();
-    for own in OWN {
+    for own in OWN_SETTINGS {
         sum.settings.remove(own);
     }
     for (i, other) in others.iter().enumerate() {
@@ -92,7 +95,7 @@ fn same_test(first: &Results, other: &Results, number: usize) -> Result<(), Merg
         return differ("model", &other.model, &first.model);
     }
     let keys = first.settings.keys().chain(other.settings.keys());
-    for key in keys.filter(|key| !OWN.contains(&key.as_str())) {
+    for key in keys.filter(|key| !OWN_SETTINGS.contains(&key.as_str())) {
         let (a, b) = (first.settings.get(key), other.settings.get(key));
         if a != b {
             let shown = |value: Option<&String>| value.map_or("not set".to_owned(), Clone::clone);
@@ -149,6 +152,9 @@ fn add(run: &mut Run, more: &Run, number: usize) -> Result<(), MergeError> {
         sum.failed += second.failed;
         sum.events += second.events;
         sum.tokens += second.tokens;
+    }
+    for record in &more.slowest {
+        keep_slowest(&mut run.slowest, record);
     }
     run.figures = Figures::of(&run.phases.measured, run.window_s);
     Ok(())

@@ -258,6 +258,9 @@ pub(crate) struct LoadtestArgs {
     /// Write a line of JSON for each request.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(super) requests_file: Option<PathBuf>,
+    /// Write a page of plots and tables, one file that any browser shows.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(super) html: Option<PathBuf>,
     /// Show no progress.
     #[arg(long, help_heading = "Output")]
     pub(super) quiet: bool,
@@ -267,6 +270,45 @@ pub(crate) struct LoadtestArgs {
 pub(crate) enum Action {
     /// Add up the results of processes that each sent a part of one test.
     Merge(MergeArgs),
+    /// Make a page of plots and tables of saved results.
+    Report(ReportArgs),
+    /// Say what changed from one test to another, and whether it is more than noise.
+    Compare(CompareArgs),
+}
+
+#[derive(Args)]
+pub(crate) struct ReportArgs {
+    /// Results that --json wrote; several stand in plots together.
+    #[arg(required = true, value_name = "FILE")]
+    pub(super) results: Vec<PathBuf>,
+    /// Show the slowest of these requests, which --requests-file wrote [default: those that the results hold]
+    #[arg(long, value_name = "FILE")]
+    pub(super) requests: Option<PathBuf>,
+    /// The page.
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: PathBuf,
+}
+
+#[derive(Args)]
+pub(crate) struct CompareArgs {
+    /// Results that --json wrote: before.
+    #[arg(value_name = "A")]
+    pub(super) a: PathBuf,
+    /// Results that --json wrote: after.
+    #[arg(value_name = "B")]
+    pub(super) b: PathBuf,
+    /// With which all intervals hold together.
+    #[arg(long, value_name = "SHARE", default_value = "95%")]
+    pub(super) confidence: String,
+    /// Smaller changes of times and rates count as none.
+    #[arg(long, value_name = "SHARE", default_value = "1%")]
+    pub(super) least: String,
+    /// Write the comparison as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub(super) json: Option<PathBuf>,
+    /// End with exit code 1 where any figure is worse.
+    #[arg(long)]
+    pub(super) fail_on_worse: bool,
 }
 
 #[derive(Args)]
@@ -280,6 +322,9 @@ pub(crate) struct MergeArgs {
     /// Write a row for each run.
     #[arg(long, value_name = "FILE")]
     pub(super) csv: Option<PathBuf>,
+    /// Write a page of plots and tables.
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
     /// What must hold, as for a test.
     #[arg(long = "assert", value_name = "ASSERTION")]
     pub(super) asserts: Vec<String>,

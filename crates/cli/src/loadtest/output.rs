@@ -15,6 +15,7 @@ use crate::failure::Failure;
 pub(super) struct Outputs {
     json: Option<(PathBuf, File)>,
     csv: Option<(PathBuf, File)>,
+    html: Option<(PathBuf, File)>,
     requests: Option<BufWriter<File>>,
 }
 
@@ -25,12 +26,19 @@ fn create(path: Option<&Path>) -> Result<Option<(PathBuf, File)>, Failure> {
     Ok(Some((path.to_owned(), file)))
 }
 
+/// Writes a file of which the name was not tried before.
+pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text)
+        .map_err(|error| Failure::mendable(format!("{}: {error}", path.display())))
+}
+
 impl Outputs {
     pub(super) fn create(args: &LoadtestArgs) -> Result<Self, Failure> {
         let requests = create(args.requests_file.as_deref())?;
         Ok(Self {
             json: create(args.json.as_deref())?,
             csv: create(args.csv.as_deref())?,
+            html: create(args.html.as_deref())?,
             requests: requests.map(|(_, file)| BufWriter::new(file)),
         })
     }
@@ -39,6 +47,7 @@ impl Outputs {
         Ok(Self {
             json: create(args.json.as_deref())?,
             csv: create(args.csv.as_deref())?,
+            html: create(args.html.as_deref())?,
             requests: None,
         })
     }
@@ -63,6 +72,15 @@ impl Outputs {
             let json = serde_json::to_string_pretty(results).map_err(Failure::fault)?;
             write(self.json, json + "\n")?;
         }
-        write(self.csv, report::csv(results))
+        write(self.csv, report::csv(results))?;
+        if self.html.is_some() {
+            write(self.html, page(results))?;
+        }
+        Ok(())
     }
+}
+
+fn page(results: &Results) -> String {
+    let name = "this test";
+    report::html(&[report::Shown { name, results }], None)
 }

@@ -1,0 +1,213 @@
+//! The figures that are compared, and one load's side of a test.
+
+use super::interval::{Estimate, difference, quantile, share, sum, welch};
+use super::{Row, Unit, Verdict};
+use crate::distribution::SHOWN;
+use crate::results::{LoadPoint, Results, Run, same_load};
+use crate::summary::{Metric, Summary};
+
+/// The runs of one test at one load.
+pub(super) struct Side<'a> {
+    runs: Vec<&'a Run>,
+    /// All of them, added up.
+    sum: Summary,
+    /// Seconds by which goodput counts, all runs together.
+    window_s: f64,
+}
+
+impl<'a> Side<'a> {
+    pub(super) fn of(results: &'a Results, load: LoadPoint) -> Self {
+        let here = |run: &&Run| same_load(run.load, load);
+        let runs: Vec<&Run> = results.runs.iter().filter(here).collect();
+        let mut sum = Summary::default();
+        let mut window_s = 0.0;
+        for run in &runs {
+            sum.add(&run.phases.measured);
+            window_s += run.window_s.unwrap_or(run.figures.span_s);
+        }
+        Self {
+            runs,
+            sum,
+            window_s,
+        }
+    }
+
+    pub(super) fn runs(&self) -> usize {
+        self.runs.len()
+    }
+
+    fn span_s(&self) -> f64 {
+        self.runs.iter().map(|run| run.figures.span_s).sum()
+    }
+}
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Figure {
+    Quantile(Metric, &'static str, f64),
+    Attainment,
+    Failed,
+    Rejected,
+    Goodput,
+    Answered,
+    OutputTokens,
+}
+
+impl Figure {
+    /// Those of a test; attainment and goodput only where there are limits, and the same ones.
+    pub(super) fn all(limited: bool) -> Vec<Self> {
+        let times = [Metric::Ttft, Metric::Tpot, Metric::Itl, Metric::E2e];
+        let of = |metric| SHOWN.map(|(name, q)| Self::Quantile(metric, name, q));
+        let mut all: Vec<Self> = times.into_iter().flat_map(of).collect();
+        if limited {
+            all.extend([Self::Attainment, Self::Goodput]);
+        }
+        all.extend([
+            Self::Failed,
+            Self::Rejected,
+            Self::Answered,
+            Self::OutputTokens,
+        ]);
+        all
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::Quantile(metric, quantile, _) => format!("{} {quantile}", metric.name()),
+            Self::Attainment => "attainment".to_owned(),
+            Self::Failed => "error_rate".to_owned(),
+            Self::Rejected => "rejected_rate".to_owned(),
+            Self::Goodput => "goodput".to_owned(),
+            Self::Answered => "answered_per_s".to_owned(),
+            Self::OutputTokens => "output_tokens_per_s".to_owned(),
+        }
+    }
+
+    const fn unit(self) -> Unit {
+        match self {
+            Self::Quantile(..) => Unit::Us,
+            Self::Attainment | Self::Failed | Self::Rejected => Unit::Share,
+            Self::Goodput | Self::Answered | Self::OutputTokens => Unit::PerSecond,
+        }
+    }
+
+    const fn more_is_better(self) -> bool {
+        !matches!(self, Self::Quantile(..) | Self::Failed | Self::Rejected)
+    }
+
+    /// What one run came to.
+    fn of_run(self, run: &Run) -> Option<f64> {
+        let figures = &run.figures;
+        match self {
+            Self::Quantile(metric, _, q) => {
+                let found = run.phases.measured.all.metrics.get(&metric)?;
+                found.quantile(q).map(|us| us as f64)
+            }
+            _ if figures.requests == 0 => None,
+            Self::Attainment => Some(figures.attainment),
+            Self::Failed => Some(figures.error_rate),
+            Self::Rejected => Some(figures.rejected_rate),
+            Self::Goodput => Some(figures.goodput_per_s),
+            Self::Answered => Some(figures.answered_per_s),
+            Self::OutputTokens => Some(figures.output_tokens_per_s),
+        }
+    }
+
+    /// What all runs came to, by their answers.
+    fn within(self, side: &Side<'_>, alpha: f64) -> Option<Estimate> {
+        let counts = &side.sum.all.counts;
+        let per = |n: u64, seconds: f64| {
+            if seconds > 0.0 {
+                n as f64 / seconds
+            } else {
+                0.0
+            }
+        };
+        let scaled = |estimate: Estimate, by: f64| Estimate {
+            value: estimate.value * by,
+            low: estimate.low.map(|low| low * by),
+            high: estimate.high.map(|high| high * by),
+        };
+        match self {
+            Self::Quantile(metric, _, q) => {
+                let found = side.sum.all.metrics.get(&metric)?;
+                quantile(found, q, counts.answered(), alpha)
+            }
+            _ if counts.all() == 0 => None,
+            Self::Attainment => share(counts.attained, counts.all(), alpha),
+            Self::Failed => share(counts.failed + counts.unsent, counts.all(), alpha),
+            Self::Rejected => share(counts.rejected, counts.all(), alpha),
+            // How many were asked is no chance: only how many of them attained it.
+            Self::Goodput => share(counts.attained, counts.all(), alpha)
+                .map(|share| scaled(share, per(counts.all(), side.window_s))),
+            Self::Answered => sum(
+                per(counts.answered(), side.span_s()),
+                counts.answered(),
+                0.0,
+                alpha,
+            ),
+            Self::OutputTokens => {
+                let lengths = side.sum.all.metrics.get(&Metric::OutputTokens)?;
+                let spread = lengths.deviation()? / lengths.mean()?.max(1.0);
+                let rate = per(side.sum.output_tokens, side.span_s());
+                sum(rate, counts.answered(), spread, alpha)
+            }
+        }
+    }
+
+    /// Whether a side has it.
+    pub(super) fn is_in(self, side: &Side<'_>) -> bool {
+        self.within(side, 0.5).is_some()
+    }
+
+    /// Both sides of it, with the interval that leaves `alpha` outside.
+    pub(super) fn row(self, a: &Side<'_>, b: &Side<'_>, alpha: f64, least: f64) -> Option<Row> {
+        let within = (self.within(a, alpha)?, self.within(b, alpha)?);
+        let (mut low, mut high) = difference(&within.0, &within.1);
+        let mut values = (within.0.value, within.1.value);
+        let of = |side: &Side<'_>| -> Vec<f64> {
+            side.runs
+                .iter()
+                .filter_map(|run| self.of_run(run))
+                .collect()
+        };
+        let (runs_a, runs_b) = (of(a), of(b));
+        if let Some(between) = welch(&runs_a, &runs_b, alpha) {
+            // The wider of both; what is unbounded stays so.
+            low = low.map(|low| low.min(between.0));
+            high = high.map(|high| high.max(between.1));
+            let mean = |runs: &[f64]| runs.iter().sum::<f64>() / runs.len() as f64;
+            values = (mean(&runs_a), mean(&runs_b));
+        }
+        Some(Row {
+            figure: self.name(),
+            unit: self.unit(),
+            a: values.0,
+            b: values.1,
+            low,
+            high,
+            verdict: self.verdict(values, (low, high), least),
+        })
+    }
+
+    fn verdict(
+        self,
+        (a, b): (f64, f64),
+        limits: (Option<f64>, Option<f64>),
+        least: f64,
+    ) -> Verdict {
+        let relative = self.unit() != Unit::Share;
+        if relative && (b - a).abs() < least * a.abs() {
+            return Verdict::WithinNoise;
+        }
+        let more = match limits {
+            (Some(low), _) if low > 0.0 => true,
+            (_, Some(high)) if high < 0.0 => false,
+            _ => return Verdict::WithinNoise,
+        };
+        match more == self.more_is_better() {
+            true => Verdict::Better,
+            false => Verdict::Worse,
+        }
+    }
+}

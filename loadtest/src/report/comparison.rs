@@ -1,0 +1,104 @@
+//! A comparison as a terminal shows it.
+
+use std::fmt::Write;
+
+use super::table::{ms, number, percent, table};
+use crate::compare::{Comparison, Difference, LoadComparison, Method, Row, Unit, Verdict};
+
+/// What differs in the tests, then each load's figures, then what became worse and what better.
+#[must_use]
+pub fn comparison(found: &Comparison) -> String {
+    let mut text = String::new();
+    for difference in &found.differences {
+        text += &differs(difference);
+    }
+    for note in &found.notes {
+        let _ = writeln!(text, "note        {note}");
+    }
+    for load in &found.loads {
+        text += &at(load);
+    }
+    if let Some(row) = &found.search {
+        let _ = writeln!(text, "\nsearch");
+        text += &table(&[head(), cells(row)]);
+    }
+    text.push('\n');
+    text += &summary(found);
+    text
+}
+
+fn differs(difference: &Difference) -> String {
+    let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "not set".to_owned());
+    let (a, b) = (shown(&difference.a), shown(&difference.b));
+    format!("differs     {}: {a} -> {b}\n", difference.setting)
+}
+
+fn at(load: &LoadComparison) -> String {
+    let (a, b) = load.runs;
+    let how = match load.method {
+        Method::BetweenRuns => format!("{a} and {b} runs"),
+        Method::WithinRuns => {
+            format!(
+                "{a} and {b} run(s): what differs from run to run is in no interval, --repeats 3 would show it"
+            )
+        }
+    };
+    let mut rows = vec![head()];
+    rows.extend(load.rows.iter().map(cells));
+    format!("\n{}  ({how})\n{}", load.load, table(&rows))
+}
+
+fn head() -> Vec<String> {
+    ["", "A", "B", "CHANGE", "B - A", "VERDICT"]
+        .map(str::to_owned)
+        .to_vec()
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    let (name, shown): (String, fn(f64) -> String) = match row.unit {
+        Unit::Us => (named(&row.figure), |us| ms(Some(us))),
+        Unit::Share => (row.figure.clone(), percent),
+        Unit::PerSecond | Unit::AtATime => (row.figure.clone(), number),
+    };
+    let change = match row.unit {
+        Unit::Share => format!("{:+.1} points", (row.b - row.a) * 100.0),
+        _ if row.a == 0.0 => "-".to_owned(),
+        _ => format!("{:+.1} %", (row.b / row.a - 1.0) * 100.0),
+    };
+    let limit = |limit: Option<f64>, open: &str| limit.map_or(open.to_owned(), shown);
+    vec![
+        name,
+        shown(row.a),
+        shown(row.b),
+        change,
+        format!("{} to {}", limit(row.low, "?"), limit(row.high, "?")),
+        word(row.verdict).to_owned(),
+    ]
+}
+
+/// As the summary of a test names it: `TTFT p99 ms`.
+fn named(figure: &str) -> String {
+    let (metric, quantile) = figure.split_once(' ').unwrap_or((figure, ""));
+    format!("{} {quantile} ms", metric.to_uppercase())
+}
+
+const fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Better => "better",
+        Verdict::Worse => "WORSE",
+        Verdict::WithinNoise => "within noise",
+    }
+}
+
+fn summary(found: &Comparison) -> String {
+    let count = |verdict| found.rows().filter(|row| row.verdict == verdict).count();
+    let (worse, better) = (count(Verdict::Worse), count(Verdict::Better));
+    let all = found.rows().count();
+    format!(
+        "{worse} worse, {better} better, {} within noise; all intervals hold together with {}, and changes of times \
+         and rates below {} count as none\n",
+        all - worse - better,
+        percent(found.rules.confidence),
+        percent(found.rules.least)
+    )
+}

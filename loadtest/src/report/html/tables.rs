@@ -1,0 +1,232 @@
+//! The figures of a report in rows.
+
+use serde::Serialize;
+
+use crate::distribution::Distribution;
+use crate::report::table::{ms, number, percent};
+use crate::report::text;
+use crate::results::{Results, Run};
+use crate::search::Found;
+use crate::summary::{Group, Metric, Summary};
+
+/// A table with a head; its first column holds names.
+#[derive(Debug, Serialize)]
+pub(super) struct Table {
+    caption: String,
+    head: Vec<String>,
+    rows: Vec<Vec<String>>,
+    /// Whether its cells are words, not numbers.
+    words: bool,
+}
+
+fn table<const N: usize>(caption: &str, head: [&str; N], rows: Vec<[String; N]>) -> Table {
+    Table {
+        caption: caption.to_owned(),
+        head: head.map(str::to_owned).to_vec(),
+        rows: rows.into_iter().map(|row| row.to_vec()).collect(),
+        words: false,
+    }
+}
+
+fn of_words<const N: usize>(caption: &str, head: [&str; N], rows: Vec<[String; N]>) -> Table {
+    Table {
+        words: true,
+        ..table(caption, head, rows)
+    }
+}
+
+/// A row for each run.
+pub(super) fn overview(results: &Results) -> Table {
+    let head = [
+        "load",
+        "repeat",
+        "requests",
+        "attained",
+        "late",
+        "rejected",
+        "failed",
+        "not sent",
+        "goodput/s",
+        "TTFT p50 ms",
+        "p99",
+        "TPOT p50 ms",
+        "p99",
+        "ITL p99 ms",
+        "tokens/s",
+        "client CPU",
+        "figures",
+    ];
+    let row = |run: &Run| {
+        let (figures, counts) = (&run.figures, &run.phases.measured.all.counts);
+        let at = |metric, q| {
+            let found = run.phases.measured.all.metrics.get(&metric);
+            ms(found
+                .and_then(|found| found.quantile(q))
+                .map(|us| us as f64))
+        };
+        let trust = if run.invalid.is_empty() {
+            "valid"
+        } else {
+            "INVALID"
+        };
+        [
+            run.load.to_string(),
+            run.repeat.to_string(),
+            figures.requests.to_string(),
+            counts.attained.to_string(),
+            counts.late.to_string(),
+            counts.rejected.to_string(),
+            counts.failed.to_string(),
+            counts.unsent.to_string(),
+            number(figures.goodput_per_s),
+            at(Metric::Ttft, 0.5),
+            at(Metric::Ttft, 0.99),
+            at(Metric::Tpot, 0.5),
+            at(Metric::Tpot, 0.99),
+            at(Metric::Itl, 0.99),
+            number(figures.output_tokens_per_s),
+            percent(run.client.cpu_share),
+            trust.to_owned(),
+        ]
+    };
+    table("All runs", head, results.runs.iter().map(row).collect())
+}
+
+/// The steps of a search.
+pub(super) fn probes(found: &Found) -> Table {
+    let head = [
+        "load",
+        "runs",
+        "attained",
+        "of",
+        "share",
+        "at least (95 %)",
+        "at most",
+        "SLO",
+    ];
+    let row = |probe: &crate::search::Probe| {
+        let share = probe.attained as f64 / probe.total.max(1) as f64;
+        let met = match (probe.met, probe.undecided) {
+            (true, false) => "met",
+            (true, true) => "met, close",
+            (false, false) => "missed",
+            (false, true) => "missed, close",
+        };
+        [
+            number(probe.load),
+            probe.tries.to_string(),
+            probe.attained.to_string(),
+            probe.total.to_string(),
+            percent(share),
+            percent(probe.interval.0),
+            percent(probe.interval.1),
+            met.to_owned(),
+        ]
+    };
+    table(
+        "Steps of the search",
+        head,
+        found.probes.iter().map(row).collect(),
+    )
+}
+
+pub(super) fn assertions(results: &Results) -> Table {
+    let row = |verdict: &crate::assertion::Verdict| {
+        let found = verdict.found.map_or("no such figure".to_owned(), |found| {
+            text::shown(found, verdict.unit)
+        });
+        let holds = if verdict.holds { "holds" } else { "MISSED" };
+        [
+            verdict.assertion.clone(),
+            verdict.load.clone(),
+            found,
+            holds.to_owned(),
+        ]
+    };
+    let rows = results.assertions.iter().map(row).collect();
+    of_words("Assertions", ["assertion", "load", "found", ""], rows)
+}
+
+/// What was asked for.
+pub(super) fn settings(results: &Results) -> Table {
+    let rows = results
+        .settings
+        .iter()
+        .map(|(name, value)| [format!("--{name}"), value.clone()]);
+    of_words("Settings", ["flag", "value"], rows.collect())
+}
+
+/// All of one run.
+pub(super) fn of_run(run: &Run) -> Vec<Table> {
+    let measured = &run.phases.measured;
+    let mut tables = vec![distributions("Measured", &measured.all)];
+    for (class, group) in &measured.classes {
+        tables.push(distributions(
+            &format!("Class {class}: {}", text::counts(group, true)),
+            group,
+        ));
+    }
+    if !measured.failures.is_empty() {
+        tables.push(failures(measured));
+    }
+    tables.push(client(run));
+    tables
+}
+
+fn distributions(caption: &str, group: &Group) -> Table {
+    let mut rows = text::distributions(group);
+    let head = rows.remove(0);
+    Table {
+        caption: caption.to_owned(),
+        head,
+        rows,
+        words: false,
+    }
+}
+
+fn failures(measured: &Summary) -> Table {
+    let row = |(kind, failures): (&crate::record::FailureKind, &crate::summary::Failures)| {
+        let kind = serde_json::to_value(kind).unwrap_or_default();
+        let kind = kind.as_str().unwrap_or("").replace('_', " ");
+        [kind, failures.count.to_string(), failures.example.clone()]
+    };
+    of_words(
+        "Failures",
+        ["kind", "requests", "the first one"],
+        measured.failures.iter().map(row).collect(),
+    )
+}
+
+fn client(run: &Run) -> Table {
+    let client = &run.client;
+    let p99 = |delays: &Distribution| ms(delays.quantile(0.99).map(|us| us as f64));
+    let per_event = client.cpu_us_per_event.map_or("-".to_owned(), number);
+    let rows = vec![
+        [
+            "CPU".to_owned(),
+            format!("{} of {} cores", percent(client.cpu_share), client.cores),
+        ],
+        [
+            "CPU for a request".to_owned(),
+            format!("{} ms", ms(client.cpu_us_per_request)),
+        ],
+        [
+            "CPU for an event with tokens".to_owned(),
+            format!("{per_event} us"),
+        ],
+        [
+            "requests begun late, p99".to_owned(),
+            format!("{} ms", p99(&client.lateness)),
+        ],
+        [
+            "events noticed late, p99".to_owned(),
+            format!("{} ms", p99(&client.loop_delay)),
+        ],
+        [
+            "most requests under way".to_owned(),
+            client.peak_in_flight.to_string(),
+        ],
+        ["time".to_owned(), format!("{} s", number(client.wall_s))],
+    ];
+    of_words("The client itself", ["", ""], rows)
+}
