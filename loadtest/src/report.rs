@@ -1,6 +1,7 @@
 //! Results for people and for spreadsheets. Pure: text out of [`crate::results::Results`].
 
 mod csv;
+mod server;
 mod table;
 mod text;
 

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::assertion::Verdict;
 use crate::distribution::Distribution;
 use crate::search::Found;
+use crate::server_metrics::ServerMetrics;
 use crate::slo::Slos;
 use crate::summary::Phases;
 
@@ -105,6 +106,9 @@ pub struct Run {
     pub phases: Phases,
     /// Second by second.
     pub timeline: Vec<Second>,
+    /// What servers said of themselves, where they were asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub server: Vec<ServerMetrics>,
 }
 
 /// The client's own side of a run.

@@ -30,6 +30,7 @@ fn run() -> Run {
         client: ClientFigures::default(),
         phases,
         timeline: Vec::new(),
+        server: Vec::new(),
     }
 }
 

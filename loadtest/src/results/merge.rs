@@ -40,7 +40,7 @@ pub enum MergeError {
 }
 
 /// Settings in which parts of one test may differ.
-const OWN: [&str; 7] = [
+const OWN: [&str; 11] = [
     "part",
     "url",
     "json",
@@ -48,6 +48,10 @@ const OWN: [&str; 7] = [
     "requests-file",
     "start-at",
     "quiet",
+    "live",
+    "config",
+    "metrics",
+    "metrics-match",
 ];
 
 /// One result of all parts.
@@ -149,6 +153,12 @@ fn add(run: &mut Run, more: &Run, number: usize) -> Result<(), MergeError> {
         sum.failed += second.failed;
         sum.events += second.events;
         sum.tokens += second.tokens;
+    }
+    // All parts press the same servers: what one saw of them, all saw.
+    for metrics in &more.server {
+        if !run.server.iter().any(|known| known.url == metrics.url) {
+            run.server.push(metrics.clone());
+        }
     }
     run.figures = Figures::of(&run.phases.measured, run.window_s);
     Ok(())
