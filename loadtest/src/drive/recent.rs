@@ -82,11 +82,11 @@ mod tests {
         for second in 0..30 {
             let now = recent.at(second);
             now.sent += 1;
-            now.ttft.record(second * 1000);
+            now.ttft.record(second);
         }
         let lately = recent.until(29.5);
         assert_eq!((lately.sent, lately.span_s), (11, 10.5));
-        assert_eq!(lately.ttft.min(), Some(19_000));
+        assert_eq!(lately.ttft.min(), Some(19));
         assert_eq!(recent.until(60.0).sent, 0, "nothing has happened since");
     }
 
