@@ -260,6 +260,22 @@ fn failures_and_missed_assertions_are_exit_code_1_with_results_kept() {
 }
 
 #[test]
+fn a_slo_that_no_answer_meets_is_exit_code_1_with_results_kept() {
+    let server = Server::start(None, |_| SCRIPT);
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let arguments = ["--rate", "100", "--requests", "10", "--json", "r.json"];
+    for (slo, exit, says) in [("ttft=1us", 1, "no answer met the SLO"), ("ttft=1h", 0, "")] {
+        let arguments = [&arguments[..], &["--slo", slo]].concat();
+        let output = loadtest(at, &server.url(), &arguments).output().unwrap();
+        assert_eq!(code(&output), exit, "{output:?}");
+        assert!(err(&output).contains(says), "{output:?}");
+        let results = results(&at.join("r.json"));
+        assert_eq!(results.runs[0].phases.measured.all.counts.answered(), 10);
+    }
+}
+
+#[test]
 fn ctrl_c_ends_a_test_and_keeps_what_it_has() {
     let server = Server::start(None, |_| SCRIPT);
     let folder = tempfile::tempdir().unwrap();
