@@ -84,8 +84,18 @@ fn a_wrong_command_line_or_file_is_told_with_exit_code_2_before_a_server_is_aske
     let at = folder.path();
     let trace = "{\"timestamp\":0,\"input_length\":5,\"output_length\":1}\n{oops\n";
     std::fs::write(at.join("t.jsonl"), trace).unwrap();
+    std::fs::write(at.join("c.toml"), "rate = 5\nspede = 2\n").unwrap();
     let nobody = format!("http://127.0.0.1:{}", support::free_port());
     for (arguments, says) in [
+        (
+            "--config c.toml",
+            "--config c.toml:2: spede: no such flag, did you mean speed?",
+        ),
+        ("--config no.toml", "--config no.toml: No such file"),
+        (
+            "--rate 5 --metrics-match a(",
+            "--metrics-match \"a(\": want the beginning",
+        ),
         ("--key right", "how hard to press? Give one of --rate"),
         ("--trace t.jsonl", "--trace t.jsonl:2: key must be a string"),
         ("--trace none.csv", "--trace none.csv: No such file"),
@@ -132,6 +142,11 @@ fn a_server_that_is_not_there_or_refuses_is_told_with_exit_code_2() {
             &url,
             "--rate 5 --key right",
             "the run has no end: give --requests or --duration",
+        ),
+        (
+            &url,
+            "--rate 5 --requests 5 --key right --metrics http://127.0.0.1:1/x",
+            "--metrics http://127.0.0.1:1/x: cannot connect to 127.0.0.1:1",
         ),
     ] {
         assert_mendable(folder.path(), url, arguments, says);
@@ -180,6 +195,22 @@ fn failures_and_missed_assertions_are_exit_code_1_with_results_kept() {
                 .failed,
             4
         );
+    }
+}
+
+#[test]
+fn a_slo_that_no_answer_meets_is_exit_code_1_with_results_kept() {
+    let server = Server::start(None, |_| SCRIPT);
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let arguments = ["--rate", "100", "--requests", "10", "--json", "r.json"];
+    for (slo, exit, says) in [("ttft=1us", 1, "no answer met the SLO"), ("ttft=1h", 0, "")] {
+        let arguments = [&arguments[..], &["--slo", slo]].concat();
+        let output = loadtest(at, &server.url(), &arguments).output().unwrap();
+        assert_eq!(code(&output), exit, "{output:?}");
+        assert!(err(&output).contains(says), "{output:?}");
+        let results = results(&at.join("r.json"));
+        assert_eq!(results.runs[0].phases.measured.all.counts.answered(), 10);
     }
 }
 

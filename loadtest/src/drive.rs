@@ -15,12 +15,16 @@ mod client_side;
 mod closed;
 mod collector;
 mod exchange;
+#[cfg(test)]
+mod held_up;
 mod live;
 mod open;
 mod prepared;
+mod recent;
 mod session;
 
 pub use live::{Glance, Live};
+pub use recent::Lately;
 
 pub(crate) use client_side::keeps_up;
 pub(crate) use exchange::error_message;
@@ -28,7 +32,7 @@ pub(crate) use exchange::error_message;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderName, HeaderValue};
 use tokio::runtime::Handle;
@@ -103,7 +107,7 @@ pub(crate) fn run(
     let (samples, received) = mpsc::channel(collector::WAITING);
     let class_header = class_header(plan, &classes)?;
     let clock = Clock::start().map_err(RunError::Thread)?;
-    wait_for_start(plan, live);
+    wait_for_start(plan, Duration::ZERO, live);
     let started_at = SystemTime::now();
     let context = Arc::new(Context {
         endpoint: Arc::clone(endpoint),
@@ -163,11 +167,11 @@ fn class_header(
     Ok(Some((name.clone(), values)))
 }
 
-/// Parts of one test on several hosts begin together.
-fn wait_for_start(plan: &RunPlan, live: &Live) {
+/// Parts of one test on several hosts begin together; waits until so long before that.
+pub(crate) fn wait_for_start(plan: &RunPlan, early: Duration, live: &Live) {
     let left = plan
         .start_at
-        .and_then(|at| at.duration_since(SystemTime::now()).ok());
+        .and_then(|at| at.duration_since(SystemTime::now() + early).ok());
     if let Some(left) = left {
         block_until(Instant::now() + left, || live.stopped().is_some());
     }
@@ -198,6 +202,7 @@ fn finish(
         phases: collected.phases,
         timeline: collected.timeline,
         slowest: collected.slowest,
+        server: Vec::new(),
     };
     run.invalid = client_side::doubts(&run, &plan.bounds);
     if let Some(error) = collected.unwritten {

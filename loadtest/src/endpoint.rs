@@ -56,6 +56,11 @@ fn explained(error: &hyper::Error) -> String {
     if error.is_incomplete_message() {
         return "the server closed the connection before its answer ended".to_owned();
     }
+    if error.is_parse() {
+        return format!(
+            "what came is no HTTP/1.1 ({error}): does it speak TLS? Then ask with https://"
+        );
+    }
     match error.source() {
         Some(cause) => format!("{error}: {cause}"),
         None => error.to_string(),

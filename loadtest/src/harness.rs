@@ -6,6 +6,7 @@ pub use preflight::StartError;
 
 use std::io::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
@@ -15,6 +16,7 @@ use crate::drive::{self, Live, RunError};
 use crate::endpoint::{Endpoint, Target};
 use crate::plan::RunPlan;
 use crate::results::Run;
+use crate::server_metrics::{Scrapers, Watching};
 
 /// A server that answers, and a runtime of our own: to be used from threads that have none.
 pub struct Harness {
@@ -24,10 +26,13 @@ pub struct Harness {
     model: String,
     usage: UsageAsked,
     max_context: Option<u32>,
+    scrapers: Option<Scrapers>,
 }
 
 /// Descriptors that are not connections.
 const OTHER_DESCRIPTORS: u64 = 64;
+/// The first reading of metrics is this long before a start that was agreed on: longer than it may take.
+const EARLY: Duration = Duration::from_secs(3);
 
 impl Harness {
     /// Finds the server, asks for its models and sends it one tiny request, so that a wrong address, key or
@@ -50,7 +55,15 @@ impl Harness {
             model: found.model,
             usage: found.usage,
             max_context: found.max_context,
+            scrapers: None,
         })
+    }
+
+    /// Reads these servers' metrics during each run.
+    #[must_use]
+    pub fn with_metrics(mut self, scrapers: Scrapers) -> Self {
+        self.scrapers = Some(scrapers);
+        self
     }
 
     /// The model that is asked.
@@ -89,7 +102,14 @@ impl Harness {
         requests: Option<&mut (dyn Write + Send)>,
     ) -> Result<Run, RunError> {
         let runtime = self.runtime.as_ref().expect("there until it is dropped");
-        drive::run(runtime.handle(), &self.endpoint, plan, live, requests)
+        if self.scrapers.is_some() {
+            // What happens before all parts begin together is nothing of the run's.
+            drive::wait_for_start(plan, EARLY, live);
+        }
+        let watching = self.scrapers.as_ref().map(Scrapers::begin);
+        let mut run = drive::run(runtime.handle(), &self.endpoint, plan, live, requests)?;
+        run.server = watching.map(Watching::finish).unwrap_or_default();
+        Ok(run)
     }
 }
 

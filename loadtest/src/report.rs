@@ -3,6 +3,7 @@
 mod comparison;
 mod csv;
 mod html;
+mod server;
 mod table;
 mod text;
 

@@ -17,6 +17,7 @@ use crate::assertion::Verdict;
 use crate::distribution::Distribution;
 use crate::record::Record;
 use crate::search::Found;
+use crate::server_metrics::ServerMetrics;
 use crate::slo::Slos;
 use crate::summary::Phases;
 
@@ -112,6 +113,9 @@ pub struct Run {
     /// The measured requests that took longest, the longest first, at most [`crate::record::SLOWEST`] of them.
     #[serde(default)]
     pub slowest: Vec<Record>,
+    /// What servers said of themselves, where they were asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub server: Vec<ServerMetrics>,
 }
 
 /// The client's own side of a run.

@@ -7,6 +7,8 @@
 mod columns;
 mod json;
 
+pub(crate) use json::MOONCAKE_BLOCK;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -47,7 +49,7 @@ pub struct Slice {
 }
 
 /// More rows than a test sends; what is read is kept in memory.
-const MOST_ROWS: usize = 4 << 20;
+pub(crate) const MOST_ROWS: usize = 4 << 20;
 /// More tokens than a prompt can have.
 const MOST_TOKENS: u64 = crate::lengths::LONGEST as u64;
 

@@ -104,6 +104,11 @@ impl Fleet {
         self.address
     }
 
+    /// Its certificates, configuration and logs.
+    pub fn state_dir(&self) -> &Path {
+        self.state.path()
+    }
+
     pub fn pid(&self) -> u32 {
         self.up.id()
     }

@@ -4,20 +4,25 @@
 
 mod args;
 mod compare;
+mod config;
 mod interrupt;
 mod loads;
 mod merge;
 mod output;
 mod progress;
+mod record;
 mod report;
 mod requests;
 mod saved;
 mod verdict;
+mod view;
 
 pub(crate) use args::LoadtestArgs;
+pub(crate) use config::arguments;
 
 use tandem_loadtest::campaign::{self, Runs};
 use tandem_loadtest::results::{FORMAT, Results};
+use tandem_loadtest::server_metrics::Scrapers;
 use tandem_loadtest::{Harness, RunError};
 
 use crate::failure::Failure;
@@ -32,6 +37,7 @@ pub(crate) fn run(args: &LoadtestArgs) -> Result<(), Failure> {
         Some(Action::Merge(merge)) => merge::run(merge),
         Some(Action::Report(report)) => report::run(report),
         Some(Action::Compare(compare)) => compare::run(compare),
+        Some(Action::Record(record)) => record::run(record),
         None => test(args),
     }
 }
@@ -46,8 +52,14 @@ fn test(args: &LoadtestArgs) -> Result<(), Failure> {
     verdict::check_classes(&assertions, &slos, &base.workload.class_names())?;
     let mut outputs = Outputs::create(args)?;
     let target = requests::target(args)?;
-    let harness =
-        Harness::start(target, args.api.into(), args.model.clone()).map_err(Failure::mendable)?;
+    let names = requests::flag("--metrics-match", &args.metrics_match)?;
+    let mut harness = Harness::start(target.clone(), args.api.into(), args.model.clone())
+        .map_err(Failure::mendable)?;
+    if !args.metrics.is_empty() {
+        let scrapers = Scrapers::start(&args.metrics, &target, names);
+        let scrapers = scrapers.map_err(|error| requests::wrong("--metrics", error))?;
+        harness = harness.with_metrics(scrapers);
+    }
     let base = loads::of_server(base, &harness);
     let stop = Stop::listen()?;
     let mut progress = Progress::new(args, &runs, &stop);

@@ -79,7 +79,9 @@ struct ConfigsArgs {
 }
 
 fn main() -> ExitCode {
-    let result = lifetime::die_with_parent().and_then(|()| match Cli::parse().command {
+    let arguments =
+        lifetime::die_with_parent().and_then(|()| loadtest::arguments(std::env::args_os()));
+    let result = arguments.and_then(|arguments| match Cli::parse_from(arguments).command {
         Command::Up(args) => up::run(&args),
         Command::Gateway(args) => serve::gateway(&args.config),
         Command::Worker(args) => serve::worker(&args.config),

@@ -31,6 +31,7 @@ fn run() -> Run {
         phases,
         timeline: Vec::new(),
         slowest: Vec::new(),
+        server: Vec::new(),
     }
 }
 

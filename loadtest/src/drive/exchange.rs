@@ -75,6 +75,10 @@ pub(super) async fn exchange(
     };
     let mut record = blank(context, &call, scheduled);
     record.lateness_us = micros(begun.saturating_duration_since(scheduled));
+    context.live.note(|now| {
+        now.sent += 1;
+        now.lateness.record(record.lateness_us);
+    });
     let deadline = scheduled + context.plan.timeout;
     let talk = talk(context, &call, &record.request_id, &mut seen);
     let talked = match timeout_at(deadline.into(), talk).await {
@@ -101,6 +105,16 @@ fn settle(
     talked: Result<AnswerTimes, Failure>,
 ) -> Option<AnswerTimes> {
     let counters = &context.live.counters;
+    context.live.note(|now| match &talked {
+        Ok(times) => {
+            now.answered += 1;
+            times
+                .tpot_us
+                .iter()
+                .for_each(|us| now.tpot.record(*us as u64));
+        }
+        Err(_) => now.failed += 1,
+    });
     match talked {
         Ok(times) => {
             counters.answered.fetch_add(1, Ordering::Relaxed);
@@ -212,6 +226,11 @@ async fn read(context: &Context, reply: &mut Reply, seen: &mut Seen) -> Result<(
             .counters
             .events
             .fetch_add(new, Ordering::Relaxed);
+        if before == 0
+            && let Some(ttft_us) = seen.meter.ttft_us()
+        {
+            context.live.note(|now| now.ttft.record(ttft_us));
+        }
         pushed.map_err(|error| unfinished(&error))?;
         if seen.meter.is_done() {
             seen.done_us = Some(at);

@@ -1,11 +1,12 @@
 //! What a run shows while it goes on, and how it is stopped.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::watch;
 
+use super::recent::{Lately, Recent};
 use crate::results::RunEnd;
 
 /// One run's counters.
@@ -15,6 +16,8 @@ pub struct Live {
     started: OnceLock<Instant>,
     stop: watch::Sender<Option<RunEnd>>,
     unconnected: AtomicU32,
+    /// Only where somebody follows.
+    recent: OnceLock<Mutex<Recent>>,
 }
 
 #[derive(Debug, Default)]
@@ -52,6 +55,7 @@ impl Default for Live {
             started: OnceLock::new(),
             stop: watch::Sender::new(None),
             unconnected: AtomicU32::new(0),
+            recent: OnceLock::new(),
         }
     }
 }
@@ -78,6 +82,34 @@ impl Live {
             answered: read(&self.counters.answered),
             failed: read(&self.counters.failed),
             events: read(&self.counters.events),
+        }
+    }
+
+    /// Keeps what [`Live::lately`] tells from now on; costs a lock for each request and its first token.
+    pub fn follow(&self) {
+        self.recent.get_or_init(Mutex::default);
+    }
+
+    /// What happened in the last ten seconds; `None` before the start, and where nobody follows.
+    #[must_use]
+    pub fn lately(&self) -> Option<Lately> {
+        let now_s = self.started()?.elapsed().as_secs_f64();
+        let recent = self.recent.get()?;
+        let recent = recent.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(recent.until(now_s))
+    }
+
+    /// Most requests (or sessions) that were under way at a time.
+    #[must_use]
+    pub fn peak_in_flight(&self) -> u64 {
+        self.counters.peak_in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Takes a note for who follows.
+    pub(super) fn note(&self, what: impl FnOnce(&mut Lately)) {
+        if let (Some(recent), Some(started)) = (self.recent.get(), self.started()) {
+            let mut recent = recent.lock().unwrap_or_else(PoisonError::into_inner);
+            what(recent.at(started.elapsed().as_secs()));
         }
     }
 
@@ -122,10 +154,6 @@ impl Live {
 
     pub(super) fn leave(&self) {
         self.counters.in_flight.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn peak_in_flight(&self) -> u64 {
-        self.counters.peak_in_flight.load(Ordering::Relaxed)
     }
 }
 

@@ -20,12 +20,15 @@ pub(super) enum Stream {
 
 /// Connects to the first of the server's addresses that takes it. Whoever waits has a deadline of its own.
 pub(super) async fn connect(endpoint: &Endpoint) -> Result<TokioIo<Stream>, HttpError> {
-    let failed = |reason: io::Error| HttpError::Connect {
+    let failed = |reason: String| HttpError::Connect {
         authority: endpoint.target.url.authority(),
-        reason: reason.to_string(),
+        reason,
     };
-    let stream = first(&endpoint.addresses).await.map_err(failed)?;
-    stream.set_nodelay(true).map_err(failed)?;
+    let stream = first(&endpoint.addresses).await;
+    let stream = stream.map_err(|error| failed(error.to_string()))?;
+    stream
+        .set_nodelay(true)
+        .map_err(|error| failed(error.to_string()))?;
     Ok(TokioIo::new(match &endpoint.tls {
         Some(tls) => Stream::Secure(Box::new(tls.connect(stream).await.map_err(failed)?)),
         None => Stream::Plain(stream),

@@ -87,35 +87,55 @@ impl Url {
     }
 }
 
+impl Url {
+    /// A URL of any path, taken as it is; `path` where it has none.
+    pub(crate) fn exact(text: &str, path: &str) -> Option<Self> {
+        let url = split(text)?;
+        let base = match url.base.as_str() {
+            "" | "/" => path.to_owned(),
+            own => own.to_owned(),
+        };
+        Some(Self { base, ..url })
+    }
+}
+
+/// Its parts, the base as it stands there; `None` for what is no URL.
+fn split(text: &str) -> Option<Url> {
+    let (scheme, rest) = text.split_once("://")?;
+    let (secure, default_port) = match scheme {
+        "http" => (false, 80),
+        "https" => (true, 443),
+        _ => return None,
+    };
+    let (authority, base) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let digits = |port: &&str| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if digits(&port) => (host, port.parse().ok()?),
+        Some((_, _)) if !authority.ends_with(']') => return None,
+        _ => (authority, default_port),
+    };
+    let is_strange = |c: char| c.is_whitespace() || c.is_control() || "?#@".contains(c);
+    if host.is_empty() || port == 0 || rest.contains(is_strange) {
+        return None;
+    }
+    Some(Url {
+        secure,
+        host: host.to_owned(),
+        port,
+        base: base.to_owned(),
+    })
+}
+
 impl FromStr for Url {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
-        let wrong = || UrlError(text.to_owned());
-        let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
-        let (secure, default_port) = match scheme {
-            "http" => (false, 80),
-            "https" => (true, 443),
-            _ => return Err(wrong()),
-        };
-        let (authority, base) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let digits = |port: &&str| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
-        let (host, port) = match authority.rsplit_once(':') {
-            Some((host, port)) if digits(&port) => (host, port.parse().map_err(|_| wrong())?),
-            Some((_, _)) if !authority.ends_with(']') => return Err(wrong()),
-            _ => (authority, default_port),
-        };
-        let strange = |c: char| c.is_whitespace() || c.is_control() || "?#@".contains(c);
-        if host.is_empty() || port == 0 || rest.contains(strange) {
-            return Err(wrong());
-        }
-        let base = base.trim_end_matches('/');
+        let url = split(text).ok_or_else(|| UrlError(text.to_owned()))?;
+        let base = url.base.trim_end_matches('/');
         let base = base.strip_suffix("/v1").unwrap_or(base);
         Ok(Self {
-            secure,
-            host: host.to_owned(),
-            port,
             base: format!("{base}/v1"),
+            ..url
         })
     }
 }
@@ -146,6 +166,11 @@ mod tests {
             assert_eq!(text.parse::<Url>().unwrap().to_string(), means);
         }
         assert_eq!("http://[::1]:5".parse::<Url>().unwrap().host(), "::1");
+        let exact = |text| Url::exact(text, "/metrics").map(|url| url.to_string());
+        assert_eq!(exact("http://h:1").unwrap(), "http://h:1/metrics");
+        assert_eq!(exact("http://h:1/").unwrap(), "http://h:1/metrics");
+        assert_eq!(exact("http://h:1/a/b").unwrap(), "http://h:1/a/b");
+        assert_eq!(exact("h:1/a"), None);
         for wrong in [
             "",
             "h:80",

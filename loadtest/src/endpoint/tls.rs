@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{AlertDescription, CertificateError, ClientConfig, Error, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -16,7 +16,11 @@ use super::target::{Target, TargetError};
 pub(super) struct Tls {
     connector: TlsConnector,
     name: ServerName<'static>,
+    http2: bool,
 }
+
+/// HTTP/2, as the two sides agree on it.
+const HTTP2: &[u8] = b"h2";
 
 impl Tls {
     /// `None` for a server that is asked in the clear.
@@ -39,16 +43,50 @@ impl Tls {
             .expect("ring has the default versions")
             .with_root_certificates(roots(ca)?)
             .with_no_client_auth();
-        let protocol: &[u8] = if target.http2 { b"h2" } else { b"http/1.1" };
+        let protocol: &[u8] = if target.http2 { HTTP2 } else { b"http/1.1" };
         config.alpn_protocols = vec![protocol.to_vec()];
         Ok(Some(Self {
             connector: TlsConnector::from(Arc::new(config)),
             name,
+            http2: target.http2,
         }))
     }
 
-    pub(super) async fn connect(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
-        self.connector.connect(self.name.clone(), stream).await
+    /// Shakes hands; what goes wrong is told with what to do.
+    pub(super) async fn connect(&self, stream: TcpStream) -> Result<TlsStream<TcpStream>, String> {
+        let shaken = self.connector.connect(self.name.clone(), stream).await;
+        let stream = shaken.map_err(|error| explained(&error, &self.name.to_str()))?;
+        if self.http2 && stream.get_ref().1.alpn_protocol() != Some(HTTP2) {
+            return Err(NO_HTTP2.to_owned());
+        }
+        Ok(stream)
+    }
+}
+
+const NO_HTTP2: &str = "it speaks no HTTP/2: ask without --http2";
+
+fn explained(error: &std::io::Error, host: &str) -> String {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    match inner {
+        Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+            "its certificate is of an authority that is not known here: give that authority's certificate with --ca"
+                .to_owned()
+        }
+        Some(Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        )) => format!("its certificate is not for {host}: ask by a name that it is for"),
+        Some(Error::InvalidCertificate(
+            CertificateError::Expired | CertificateError::ExpiredContext { .. },
+        )) => "its certificate has expired: renew it".to_owned(),
+        Some(Error::InvalidMessage(_)) => "it speaks no TLS: ask with http://".to_owned(),
+        Some(Error::AlertReceived(AlertDescription::NoApplicationProtocol)) => {
+            "it does not speak this version of HTTP over TLS: ask with --http2, or without it".to_owned()
+        }
+        Some(other) => format!("TLS: {other}"),
+        None if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            "it closed the connection instead of a TLS handshake: does it speak TLS? Else ask with http://".to_owned()
+        }
+        None => error.to_string(),
     }
 }
 

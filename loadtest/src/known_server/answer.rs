@@ -52,7 +52,9 @@ async fn generate(state: &State, asking: &Asking, stream: &mut TcpStream) -> io:
     if every && !state.behaviour.chunk_usage {
         return refuse(stream, 400, "continuous_usage_stats is not supported.").await;
     }
-    let max_tokens = asking.body["max_tokens"].as_u64().unwrap_or(16) as u32;
+    let limit = |name: &str| asking.body[name].as_u64();
+    let max_tokens = limit("max_tokens").or(limit("max_completion_tokens"));
+    let max_tokens = max_tokens.unwrap_or(16) as u32;
     // The harness looks first; that look is no request of the test.
     let is_look = asking.request_id.is_empty() && max_tokens == 1;
     let number = match is_look {

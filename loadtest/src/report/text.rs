@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::server::{server, troubles};
 use super::table::{ms, number, percent, table};
 use crate::assertion::Unit;
 use crate::distribution::{Distribution, SHOWN};
@@ -93,6 +94,7 @@ fn one(run: &Run, results: &Results) -> String {
         text += &table(&distributions(group));
     }
     text += &client(run);
+    text += &server(&run.server);
     text + &remarks(run, "")
 }
 
@@ -237,6 +239,7 @@ fn remarks(run: &Run, of: &str) -> String {
             );
         }
     }
+    text += &troubles(&run.server, of);
     for why in &run.invalid {
         let _ = writeln!(text, "{of}INVALID: {why}");
     }

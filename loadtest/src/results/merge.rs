@@ -42,7 +42,7 @@ pub enum MergeError {
 }
 
 /// Settings in which parts of one test, and tests that are compared, may differ.
-pub(crate) const OWN_SETTINGS: [&str; 8] = [
+pub(crate) const OWN_SETTINGS: [&str; 12] = [
     "part",
     "url",
     "json",
@@ -51,6 +51,10 @@ pub(crate) const OWN_SETTINGS: [&str; 8] = [
     "requests-file",
     "start-at",
     "quiet",
+    "live",
+    "config",
+    "metrics",
+    "metrics-match",
 ];
 
 /// One result of all parts.
@@ -155,6 +159,12 @@ fn add(run: &mut Run, more: &Run, number: usize) -> Result<(), MergeError> {
     }
     for record in &more.slowest {
         keep_slowest(&mut run.slowest, record);
+    }
+    // All parts press the same servers: what one saw of them, all saw.
+    for metrics in &more.server {
+        if !run.server.iter().any(|known| known.url == metrics.url) {
+            run.server.push(metrics.clone());
+        }
     }
     run.figures = Figures::of(&run.phases.measured, run.window_s);
     Ok(())

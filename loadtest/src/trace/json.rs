@@ -18,7 +18,7 @@ struct Line {
     class: Option<String>,
 }
 
-const MOONCAKE_BLOCK: u32 = 512;
+pub(crate) const MOONCAKE_BLOCK: u32 = 512;
 const QWEN_BLOCK: u32 = 16;
 
 /// Reads all lines; the tokens of a block.

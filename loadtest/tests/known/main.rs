@@ -7,6 +7,7 @@
 
 mod faults;
 mod loads;
+mod metrics;
 mod search;
 mod secure;
 mod start;

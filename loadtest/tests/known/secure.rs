@@ -54,11 +54,12 @@ fn https_is_spoken_with_a_server_whose_authority_is_given_and_with_no_other() {
     let ca = folder.path().join("ca.pem");
     std::fs::write(&ca, made.cert.pem()).unwrap();
     let url = format!("https://localhost:{port}");
-    let trusting = Target {
+    let trusting = |url: &str, http2| Target {
         ca: Some(ca.clone()),
-        ..target(&url)
+        http2,
+        ..target(url)
     };
-    let harness = Harness::start(trusting, Api::Chat, None).unwrap();
+    let harness = Harness::start(trusting(&url, false), Api::Chat, None).unwrap();
     let plan = RunPlan {
         requests: Some(6),
         ..plan(&harness, closed(2), synthetic("1", "0s"))
@@ -70,9 +71,25 @@ fn https_is_spoken_with_a_server_whose_authority_is_given_and_with_no_other() {
         Err(error) => error.to_string(),
     };
     let error = refused(target(&url));
-    assert!(error.contains("invalid peer certificate"), "{error}");
+    assert!(
+        error.contains("of an authority that is not known here") && error.contains("--ca"),
+        "{error}"
+    );
+    let by_address = format!("https://127.0.0.1:{port}");
+    let error = refused(trusting(&by_address, false));
+    assert!(error.contains("is not for 127.0.0.1: ask by"), "{error}");
+    let error = refused(trusting(&url, true));
+    assert!(
+        error.contains("it speaks no HTTP/2: ask without"),
+        "{error}"
+    );
+    let error = refused(target(&format!("http://localhost:{port}")));
+    assert!(error.contains("does it speak TLS?"), "{error}");
+    let plain = format!("https://localhost:{}", server.known.address().port());
+    let error = refused(trusting(&plain, false));
+    assert!(error.contains("ask with http://"), "{error}");
     let error = refused(Target {
-        ca: Some(ca),
+        ca: Some(ca.clone()),
         ..server.target()
     });
     assert!(

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use tandem_loadtest::body::Api;
+use tandem_loadtest::server_metrics::SHOWN;
 
+use super::record::RecordArgs;
 use crate::failure::Failure;
 
 /// Measure any OpenAI-compatible endpoint: docs/LOADTEST.md says how.
@@ -18,6 +20,9 @@ pub(crate) struct LoadtestArgs {
     #[serde(skip)]
     pub(super) action: Option<Action>,
 
+    /// Flags from a TOML file, by their names without --: rate = 8, slo = ["ttft=500ms"]. Those given here go before.
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
     /// The server.
     #[arg(long, default_value = "http://127.0.0.1:8080", help_heading = "Server")]
     pub(super) url: String,
@@ -261,6 +266,16 @@ pub(crate) struct LoadtestArgs {
     /// Write a page of plots and tables, one file that any browser shows.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(super) html: Option<PathBuf>,
+    /// Read the server's Prometheus metrics here before, during and after each run; several times. Without a path:
+    /// /metrics.
+    #[arg(long, value_name = "URL", help_heading = "Output")]
+    pub(super) metrics: Vec<String>,
+    /// Which metrics the summary shows: how their names begin, or a regular expression; --json has all.
+    #[arg(long, value_name = "NAMES", default_value = SHOWN, help_heading = "Output")]
+    pub(super) metrics_match: String,
+    /// Show rates, times and errors of the last ten seconds while the test goes on, where there is a terminal.
+    #[arg(long, conflicts_with = "quiet", help_heading = "Output")]
+    pub(super) live: bool,
     /// Show no progress.
     #[arg(long, help_heading = "Output")]
     pub(super) quiet: bool,
@@ -274,6 +289,8 @@ pub(crate) enum Action {
     Report(ReportArgs),
     /// Say what changed from one test to another, and whether it is more than noise.
     Compare(CompareArgs),
+    /// Make a trace for --trace of a gateway's log: times, lengths and shared beginnings, no text.
+    Record(RecordArgs),
 }
 
 #[derive(Args)]

@@ -1,10 +1,11 @@
 //! What the terminal shows while a test goes on. Nothing where there is none.
 
+use std::collections::VecDeque;
 use std::io::IsTerminal;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tandem_loadtest::Live;
@@ -15,11 +16,14 @@ use tandem_loadtest::schedule::Schedule;
 
 use super::args::LoadtestArgs;
 use super::interrupt::Stop;
+use super::view::{self, View};
 
 /// Follows a test.
 pub(super) struct Progress<'a> {
     stop: &'a Stop,
     shown: bool,
+    /// With rates and times.
+    live: bool,
     /// How many runs there will be, where that is known.
     all: Option<usize>,
     begun: usize,
@@ -32,7 +36,21 @@ struct Ticker {
     thread: JoinHandle<()>,
 }
 
-const TICK: Duration = Duration::from_millis(200);
+/// One run, for who draws it.
+struct Drawn {
+    name: String,
+    live: Arc<Live>,
+    requests: Option<u64>,
+    length: Option<Duration>,
+}
+
+const TICK: Duration = Duration::from_millis(250);
+/// As often as that.
+const HZ: u8 = 4;
+/// Ticks over which events are counted.
+const TICKS: usize = 40;
+/// Of a terminal that does not tell its own.
+const WIDTH: usize = 80;
 const BAR: &str = "{prefix} [{bar:30}] {elapsed_precise} {msg}";
 
 impl<'a> Progress<'a> {
@@ -40,6 +58,7 @@ impl<'a> Progress<'a> {
         Self {
             stop,
             shown: !args.quiet && std::io::stderr().is_terminal(),
+            live: args.live,
             all: match runs {
                 Runs::Each { loads, repeats } => Some(loads.len() * *repeats as usize),
                 Runs::Search { .. } => None,
@@ -70,7 +89,11 @@ impl Watcher for Progress<'_> {
             Some(all) => format!("{}/{all} {}", self.begun, plan.point),
             None => format!("{} {}", self.begun, plan.point),
         };
-        self.ticker = Ticker::start(name, plan, live);
+        if self.live {
+            live.follow();
+        }
+        let drawn = Drawn::new(name, plan, live);
+        self.ticker = drawn.and_then(|drawn| Ticker::start(drawn, self.live));
     }
 
     fn ends(&mut self, _: &Run) {
@@ -84,28 +107,11 @@ impl Watcher for Progress<'_> {
 
 impl Ticker {
     /// `None` where there is no thread for it: the test goes on without.
-    fn start(name: String, plan: &RunPlan, live: &Arc<Live>) -> Option<Self> {
-        let schedule = Schedule::of(plan).ok()?;
-        let of = u64::from(plan.part.of);
-        let requests = schedule.requests.map(|all| all.div_ceil(of));
-        let length = schedule.length.unwrap_or(Duration::MAX);
+    fn start(drawn: Drawn, live: bool) -> Option<Self> {
         let (end, ended) = channel();
-        let live = Arc::clone(live);
-        let draw = move || {
-            let target = ProgressDrawTarget::stderr();
-            let style = ProgressStyle::with_template(BAR);
-            let bar = ProgressBar::with_draw_target(Some(1000), target)
-                .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-                .with_prefix(name);
-            while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-                bar.set_position(thousandths(&live, requests, length));
-                let now = live.glance();
-                bar.set_message(format!(
-                    "{} sent, {} under way, {} answered, {} failed",
-                    now.sent, now.in_flight, now.answered, now.failed
-                ));
-            }
-            bar.finish_and_clear();
+        let draw = move || match live {
+            true => drawn.view(&ended),
+            false => drawn.bar(&ended),
         };
         let thread = thread::Builder::new()
             .name("progress".to_owned())
@@ -114,16 +120,92 @@ impl Ticker {
     }
 }
 
-/// How far it is: by time or by requests, whichever is farther.
-fn thousandths(live: &Live, requests: Option<u64>, length: Duration) -> u64 {
-    let now = live.glance();
-    let by_count = requests.map_or(0, |all| (now.answered + now.failed) * 1000 / all.max(1));
-    let elapsed = live
-        .started()
-        .map_or(Duration::ZERO, |started| started.elapsed());
-    let by_time = match requests {
-        Some(_) => 0.0,
-        None => elapsed.as_secs_f64() / length.as_secs_f64() * 1000.0,
-    };
-    by_count.max(by_time as u64).min(1000)
+fn goes_on(ended: &Receiver<()>) -> bool {
+    ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout)
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+impl Drawn {
+    fn new(name: String, plan: &RunPlan, live: &Arc<Live>) -> Option<Self> {
+        let schedule = Schedule::of(plan).ok()?;
+        let of = u64::from(plan.part.of);
+        Some(Self {
+            name,
+            live: Arc::clone(live),
+            requests: schedule.requests.map(|all| all.div_ceil(of)),
+            length: schedule.length,
+        })
+    }
+
+    /// One line until the end.
+    fn bar(self, ended: &Receiver<()>) {
+        let target = ProgressDrawTarget::stderr_with_hz(HZ);
+        let bar = ProgressBar::with_draw_target(Some(1000), target)
+            .with_style(style(BAR))
+            .with_prefix(self.name.clone());
+        while goes_on(ended) {
+            bar.set_position(self.thousandths());
+            let now = self.live.glance();
+            bar.set_message(format!(
+                "{} sent, {} under way, {} answered, {} failed",
+                now.sent, now.in_flight, now.answered, now.failed
+            ));
+        }
+        bar.finish_and_clear();
+    }
+
+    /// The view of the last ten seconds until the end.
+    fn view(self, ended: &Receiver<()>) {
+        let target = ProgressDrawTarget::stderr_with_hz(HZ);
+        let bar = ProgressBar::with_draw_target(None, target).with_style(style("{msg}"));
+        let mut ticks: VecDeque<(Instant, u64)> = VecDeque::new();
+        while goes_on(ended) {
+            let (now, whole) = (Instant::now(), self.live.glance());
+            let (since, before) = *ticks.front().unwrap_or(&(now, whole.events));
+            ticks.push_back((now, whole.events));
+            if ticks.len() > TICKS {
+                ticks.pop_front();
+            }
+            let span_s = (now - since).as_secs_f64().max(f64::MIN_POSITIVE);
+            let lately = self.live.lately();
+            let started = self.live.started();
+            let view = View {
+                name: &self.name,
+                thousandths: self.thousandths(),
+                elapsed: started.map_or(Duration::ZERO, |started| started.elapsed()),
+                length: self.length,
+                whole,
+                peak_in_flight: self.live.peak_in_flight(),
+                events_per_s: (whole.events - before) as f64 / span_s,
+                lately: lately.as_ref(),
+            };
+            bar.set_message(view::lines(&view, width()).join("\n"));
+        }
+        bar.finish_and_clear();
+    }
+
+    /// How far it is: by time or by requests, whichever is farther.
+    fn thousandths(&self) -> u64 {
+        let now = self.live.glance();
+        let done = (now.answered + now.failed) * 1000;
+        let by_count = self.requests.map_or(0, |all| done / all.max(1));
+        let elapsed = self
+            .live
+            .started()
+            .map_or(Duration::ZERO, |started| started.elapsed());
+        let by_time = match (self.requests, self.length) {
+            (None, Some(length)) => elapsed.as_secs_f64() / length.as_secs_f64() * 1000.0,
+            _ => 0.0,
+        };
+        by_count.max(by_time as u64).min(1000)
+    }
+}
+
+/// Columns of the terminal.
+fn width() -> usize {
+    let size = rustix::termios::tcgetwinsize(std::io::stderr());
+    size.map_or(WIDTH, |size| usize::from(size.ws_col).max(1))
 }

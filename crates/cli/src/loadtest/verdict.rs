@@ -95,6 +95,9 @@ pub(super) fn verdict(
     {
         wrong.push("no load meets the SLO".to_owned());
     }
+    if results.search.is_none() && nothing_attained(results) {
+        wrong.push("no answer met the SLO".to_owned());
+    }
     let invalid = runs().filter(|run| !run.invalid.is_empty()).count();
     if invalid > 0 && !beyond_capacity {
         wrong.push(format!(
@@ -106,4 +109,16 @@ pub(super) fn verdict(
         true => Ok(()),
         false => Err(Failure::fault(wrong.join("; "))),
     }
+}
+
+/// Whether there are answers and limits, and no answer of any run is within them.
+fn nothing_attained(results: &Results) -> bool {
+    let counts = results
+        .runs
+        .iter()
+        .map(|run| run.phases.measured.all.counts);
+    let (attained, answered) = counts.fold((0, 0), |(attained, answered), counts| {
+        (attained + counts.attained, answered + counts.answered())
+    });
+    !results.slos.is_empty() && answered > 0 && attained == 0
 }
