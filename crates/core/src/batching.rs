@@ -41,10 +41,7 @@ pub fn next_step(
     let ready = ready.enumerate().filter(|(_, ready)| *ready);
     Step {
         chunks: shares(&left, chunk),
-        decodes: ready
-            .map(|(at, _)| at)
-            .take(bounds.max_batch)
-            .collect(),
+        decodes: ready.map(|(at, _)| at).take(bounds.max_batch).collect(),
     }
 }
 
@@ -94,7 +91,10 @@ mod tests {
         let mut sequences = [("a", true), ("b", false), ("c", true), ("d", true)];
         let ready = |all: &[(&str, bool)]| all.iter().map(|s| s.1).collect::<Vec<_>>();
         let step = next_step([5, 20].into_iter(), ready(&sequences).into_iter(), bounds);
-        assert_eq!((step.chunks, step.decodes.as_slice()), (vec![4, 4], &[0, 2][..]));
+        assert_eq!(
+            (step.chunks, step.decodes.as_slice()),
+            (vec![4, 4], &[0, 2][..])
+        );
         served_to_the_back(&mut sequences, &step.decodes);
         assert_eq!(sequences.map(|s| s.0), ["d", "a", "b", "c"]);
         let idle = next_step([].into_iter(), [false].into_iter(), bounds);

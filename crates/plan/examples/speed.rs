@@ -24,10 +24,16 @@ fn pool(name: &str, workers: u32) -> Pool {
 fn trace(rate: f64, count: u64, known: bool) -> Vec<Request> {
     let request = |n: u64| {
         let (conversation, turn) = (n / 8, n % 8 + 1);
-        let ids = (0..turn * 2).map(|block| conversation * 100 + block).collect();
+        let ids = (0..turn * 2)
+            .map(|block| conversation * 100 + block)
+            .collect();
         Request {
             blocks: known.then_some(Blocks { tokens: 512, ids }),
-            ..Request::new(Duration::from_secs_f64(n as f64 / rate), turn as u32 * 1024, 300)
+            ..Request::new(
+                Duration::from_secs_f64(n as f64 / rate),
+                turn as u32 * 1024,
+                300,
+            )
         }
     };
     (0..count).map(request).collect()

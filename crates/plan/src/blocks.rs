@@ -69,10 +69,17 @@ mod tests {
     #[test]
     fn pages_are_the_same_up_to_where_the_text_differs() {
         for page in [16, 64, 512, 1024] {
-            let (one, two) = (names(&[1, 2, 3, 4], 2048, page), names(&[1, 2, 9, 4], 2048, page));
+            let (one, two) = (
+                names(&[1, 2, 3, 4], 2048, page),
+                names(&[1, 2, 9, 4], 2048, page),
+            );
             let same = one.iter().zip(&two).take_while(|(a, b)| a == b).count();
             assert_eq!(same, 1024 / usize::from(page), "pages of {page}");
-            assert_eq!(one.len(), 2047 / usize::from(page), "the last token has no entry");
+            assert_eq!(
+                one.len(),
+                2047 / usize::from(page),
+                "the last token has no entry"
+            );
             let mut all = one.clone();
             all.sort_unstable();
             all.dedup();

@@ -124,7 +124,10 @@ impl<'p> Engine<'p> {
         if step.is_empty() {
             return None;
         }
-        let decodes = step.decodes.iter().map(|at| Work::decode(self.decodes[*at].before));
+        let decodes = step
+            .decodes
+            .iter()
+            .map(|at| Work::decode(self.decodes[*at].before));
         let decodes: Work = decodes.sum();
         let mut work = decodes;
         let mut pushed = 0;

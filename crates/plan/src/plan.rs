@@ -129,7 +129,9 @@ impl Pool {
             context_bytes: 0,
         };
         let layout = WorkerLayout::tensor_parallel(geometry, self.pages(), 1);
-        layout.map(Arc::new).map_err(|error| PlanError::Refused(error.to_string()))
+        layout
+            .map(Arc::new)
+            .map_err(|error| PlanError::Refused(error.to_string()))
     }
 }
 
@@ -173,7 +175,12 @@ impl FleetPlan {
 
     pub(crate) fn check(&self, trace: &[Request]) -> Result<(), PlanError> {
         let runs = |pool: &Pool| {
-            let limits = [pool.workers, pool.chunk_tokens, pool.max_batch, pool.pages()];
+            let limits = [
+                pool.workers,
+                pool.chunk_tokens,
+                pool.max_batch,
+                pool.pages(),
+            ];
             limits.iter().all(|limit| *limit > 0) && pool.page_tokens > 0
         };
         if !self.pools().all(runs) {
@@ -188,7 +195,10 @@ impl FleetPlan {
                 return Err(PlanError::NoTokens(request));
             }
             let prompt = u64::from(asked.prompt - 1);
-            let needs = [(self.prefill.as_ref(), prompt), (Some(&self.decode), asked.room())];
+            let needs = [
+                (self.prefill.as_ref(), prompt),
+                (Some(&self.decode), asked.room()),
+            ];
             for (pool, needed) in needs {
                 let room = pool.map_or(u64::MAX, Pool::room);
                 if needed > room {

@@ -109,7 +109,10 @@ impl<'t> Run<'t> {
             seeds,
             door: FrontDoor::new(admission, Pairing::new(&plan.policy, 1)),
             workers: Vec::new(),
-            decoders: plan.prefill.as_ref().map_or(0, |pool| pool.workers as usize),
+            decoders: plan
+                .prefill
+                .as_ref()
+                .map_or(0, |pool| pool.workers as usize),
             by_name: BTreeMap::new(),
             lives: vec![Life::default(); trace.len()],
             events: BinaryHeap::with_capacity(trace.len()),
@@ -140,7 +143,8 @@ impl<'t> Run<'t> {
         let load = worker.report();
         let joined = self.door.join(worker.facts.clone(), load);
         joined.map_err(|error| PlanError::Refused(error.to_string()))?;
-        self.by_name.insert(worker.facts.worker.clone(), self.workers.len());
+        self.by_name
+            .insert(worker.facts.worker.clone(), self.workers.len());
         self.workers.push(worker);
         Ok(())
     }
@@ -159,7 +163,10 @@ impl<'t> Run<'t> {
             self.now = now;
             self.happened(event);
             self.settle();
-            let more = self.events.peek().is_some_and(|Reverse((at, ..))| *at == now);
+            let more = self
+                .events
+                .peek()
+                .is_some_and(|Reverse((at, ..))| *at == now);
             if !more {
                 self.begin_steps();
             }
@@ -244,7 +251,9 @@ impl<'t> Run<'t> {
         let (prefills, decodes) = self.workers.split_at(self.decoders);
         let outcomes = self.lives.iter().zip(self.trace);
         Simulation {
-            outcomes: outcomes.map(|(life, request)| life.outcome(request)).collect(),
+            outcomes: outcomes
+                .map(|(life, request)| life.outcome(request))
+                .collect(),
             prefill: (!prefills.is_empty()).then(|| usage(prefills)),
             decode: usage(decodes),
         }

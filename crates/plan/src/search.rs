@@ -218,8 +218,14 @@ pub fn search(
 ///
 /// # Errors
 /// Where the fleet cannot be simulated.
-pub fn fastest(plan: &FleetPlan, trace: &[Request]) -> Result<Option<(Duration, Duration)>, PlanError> {
-    let Some(shortest) = trace.iter().min_by_key(|request| (request.prompt, request.answer)) else {
+pub fn fastest(
+    plan: &FleetPlan,
+    trace: &[Request],
+) -> Result<Option<(Duration, Duration)>, PlanError> {
+    let Some(shortest) = trace
+        .iter()
+        .min_by_key(|request| (request.prompt, request.answer))
+    else {
         return Ok(None);
     };
     let alone = Request {
@@ -230,7 +236,10 @@ pub fn fastest(plan: &FleetPlan, trace: &[Request]) -> Result<Option<(Duration, 
         ..shortest.clone()
     };
     let done = simulate(plan, &[alone])?;
-    let answer = done.outcomes.first().and_then(|outcome| outcome.answer().copied());
+    let answer = done
+        .outcomes
+        .first()
+        .and_then(|outcome| outcome.answer().copied());
     Ok(answer.map(|answer| (answer.ttft, answer.tpot())))
 }
 

@@ -76,7 +76,7 @@ fn prompts_stall_answers_where_one_worker_does_both() {
 fn what_cannot_be_served_is_refused_with_the_numbers() {
     let trace = every(Duration::ZERO, 2, 540_000, 2);
     let error = simulate(&apart(1, 1), &trace).unwrap_err();
-    let want = "request 0 needs 540001 tokens of KV cache, a worker has 539968";
+    let want = "request 0 needs 539999 tokens of KV cache, a worker has 539968";
     assert_eq!(error.to_string(), want);
     assert_eq!(simulate(&apart(0, 1), &[]), Err(PlanError::Empty));
     let none = every(Duration::ZERO, 1, 0, 1);
@@ -122,16 +122,20 @@ fn more_decode_workers_are_best_for_long_answers_and_more_prefill_workers_for_lo
         policies: &[PolicySettings::default()],
         mixed: true,
     };
-    let best = |prompt, answer| {
-        let trace = every(Duration::from_millis(500), 80, prompt, answer);
+    let best = |count, prompt, answer| {
+        let trace = every(Duration::from_millis(500), count, prompt, answer);
         let mut heard = 0;
         let found = search(&space, &trace, &goal, |_| heard += 1).unwrap();
         assert_eq!((heard, found.len()), (4, 4));
-        let apart = found.iter().find(|tried| tried.prefill > 0).unwrap().clone();
+        let apart = found
+            .iter()
+            .find(|tried| tried.prefill > 0)
+            .unwrap()
+            .clone();
         let why = why(&space, &apart, &trace, &goal).unwrap();
         (apart, why)
     };
-    let ((talkers, talk), (readers, read)) = (best(200, 1000), best(16_000, 20));
+    let ((talkers, talk), (readers, read)) = (best(400, 200, 1000), best(80, 16_000, 20));
     assert_eq!((talkers.prefill, talkers.decode), (1, 3));
     assert_eq!((readers.prefill, readers.decode), (3, 1));
     assert_eq!(talk.saturates, Saturates::DecodeSteps);
@@ -174,7 +178,10 @@ fn afterwards_pages_travel_when_the_prompt_is_computed_and_the_worker_goes_on() 
     let answer = answers(&plan, &trace)[0];
     let chunk = p.step(&Work::chunk(0, 8192));
     assert_eq!(answer.exposed, p.push_all(8192));
-    assert_eq!(answer.ttft, chunk + p.push_all(8192) + p.step(&Work::decode(8192)));
+    assert_eq!(
+        answer.ttft,
+        chunk + p.push_all(8192) + p.step(&Work::decode(8192))
+    );
     // Two prompts that are computed in one step travel one after the other.
     let two = every(Duration::ZERO, 2, 4097, 2);
     let answers = answers(&plan, &two);
@@ -188,15 +195,24 @@ fn workers_time_and_tokens_are_accounted_for() {
     let done = simulate(&apart(1, 2), &trace).unwrap();
     let (prefill, decode) = (done.prefill.unwrap(), done.decode);
     assert_eq!((prefill.workers, decode.workers), (1, 2));
-    assert_eq!((prefill.prompt_tokens, prefill.generated_tokens), (20 * 2000, 0));
-    assert_eq!((decode.prompt_tokens, decode.generated_tokens), (0, 20 * 50));
+    assert_eq!(
+        (prefill.prompt_tokens, prefill.generated_tokens),
+        (20 * 2000, 0)
+    );
+    assert_eq!(
+        (decode.prompt_tokens, decode.generated_tokens),
+        (0, 20 * 50)
+    );
     for usage in [prefill, decode] {
         assert!(usage.busy_share() > 0.0 && usage.busy_share() <= 1.0);
         assert!(usage.mean_pages() <= usage.most_pages && usage.most_pages <= 1.0);
     }
     assert!(decode.mean_batch() >= 1.0 && decode.mean_batch() <= 20.0);
     let summary = Summary::of(&done.outcomes, &Slo::ANY);
-    assert_eq!((summary.attained, summary.late, summary.rejected), (20, 0, 0));
+    assert_eq!(
+        (summary.attained, summary.late, summary.rejected),
+        (20, 0, 0)
+    );
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! The gateway's side: requests that come, and what the front door wants done.
 
+use tandem_core::RequestId;
 use tandem_core::decode::{self, Refusal, Reserve, Writer};
 use tandem_core::front_door::{Again, Input, Output};
 use tandem_core::pairing::{Pair, RequestFacts};
-use tandem_core::RequestId;
 
 use super::{FOR_EVER, Run};
 use crate::blocks::chains;

@@ -58,7 +58,9 @@ impl Run<'_> {
             Output::Admit {
                 request, sequence, ..
             } => self.admitted(index, number(request), sequence),
-            Output::Arm { request, pieces, .. } => {
+            Output::Arm {
+                request, pieces, ..
+            } => {
                 // Nothing comes late where nothing fails, so one slot does for all.
                 let armed = Armed {
                     key: SlotKey::new(0, 0),
@@ -147,7 +149,9 @@ impl Run<'_> {
     fn prefill_says(&mut self, index: usize, output: prefill::Output) {
         use prefill::Output;
         match output {
-            Output::Open { transfer, flows, .. } => {
+            Output::Open {
+                transfer, flows, ..
+            } => {
                 self.lives[of_transfer(transfer)].flow = flows.first().copied();
                 self.to_prefill(index, prefill::Input::Opened { transfer });
             }
@@ -209,7 +213,9 @@ impl Run<'_> {
         }
         let took = self.now - prefill.began.unwrap_or(self.now);
         let tokens = prefill.end - self.lives[number].cached;
-        worker.prefill_ns.measure(took.as_nanos() as u64 / u64::from(tokens.max(1)));
+        worker
+            .prefill_ns
+            .measure(took.as_nanos() as u64 / u64::from(tokens.max(1)));
         let ended = prefill::Input::SequenceEnded {
             transfer: transfer(number),
             how: Ok(()),

@@ -98,9 +98,9 @@ fn neighbours(
         p => vec![(p + 1, d), (p - 1, d), (p, d + 1), (p, d - 1)],
     };
     // Without prefill workers it would be another kind of fleet.
-    let around = around.into_iter().filter(|(prefill, decode)| {
-        *decode > 0 && (*prefill > 0) == (p > 0)
-    });
+    let around = around
+        .into_iter()
+        .filter(|(prefill, decode)| *decode > 0 && (*prefill > 0) == (p > 0));
     let look = |(prefill, decode)| {
         let plan = space.fleet(prefill, decode, found.policy);
         let best = highest_near(&plan, trace, goal, found.best.speed.max(f64::MIN_POSITIVE))?;
