@@ -261,7 +261,7 @@ proptest! {
         prop_assert_eq!(done.outcomes.len(), trace.len());
         for (outcome, asked) in done.outcomes.iter().zip(&trace) {
             let outcome = outcome.answer().unwrap();
-            let alone = answers(&plan, &[asked.clone()])[0];
+            let alone = answers(&plan, std::slice::from_ref(asked))[0];
             // Each layer of a step is rounded to a nanosecond.
             let rounding = Duration::from_micros(10);
             prop_assert!(outcome.ttft + rounding >= alone.ttft);

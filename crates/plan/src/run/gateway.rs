@@ -72,7 +72,7 @@ impl Run<'_> {
             }),
             deadline: self.instant() + FOR_EVER,
         };
-        self.to_decode(decode, decode::Input::Reserve(reserve));
+        self.tell_decode(decode, decode::Input::Reserve(reserve));
     }
 
     pub(super) fn refused(&mut self, worker: usize, request: RequestId, why: &Refusal) {

@@ -25,13 +25,13 @@ const fn of_transfer(transfer: TransferId) -> Number {
 }
 
 impl Run<'_> {
-    pub(super) fn to_decode(&mut self, worker: usize, input: decode::Input) {
+    pub(super) fn tell_decode(&mut self, worker: usize, input: decode::Input) {
         let now = self.instant();
         self.workers[worker].decode(now, input);
         self.talking.push(worker);
     }
 
-    fn to_prefill(&mut self, worker: usize, input: prefill::Input) {
+    fn tell_prefill(&mut self, worker: usize, input: prefill::Input) {
         let now = self.instant();
         self.workers[worker].prefill(now, input);
         self.talking.push(worker);
@@ -66,7 +66,7 @@ impl Run<'_> {
                     key: SlotKey::new(0, 0),
                 };
                 let armed = pieces.iter().map(|_| armed).collect();
-                self.to_decode(index, decode::Input::Armed { request, armed });
+                self.tell_decode(index, decode::Input::Armed { request, armed });
             }
             Output::Reserved { request, held, .. } => {
                 let life = &mut self.lives[number(request)];
@@ -143,7 +143,7 @@ impl Run<'_> {
             flows: 1,
             deadline: self.instant() + FOR_EVER,
         };
-        self.to_prefill(prefill, dispatch);
+        self.tell_prefill(prefill, dispatch);
     }
 
     fn prefill_says(&mut self, index: usize, output: prefill::Output) {
@@ -153,7 +153,7 @@ impl Run<'_> {
                 transfer, flows, ..
             } => {
                 self.lives[of_transfer(transfer)].flow = flows.first().copied();
-                self.to_prefill(index, prefill::Input::Opened { transfer });
+                self.tell_prefill(index, prefill::Input::Opened { transfer });
             }
             Output::Prefill {
                 transfer, cached, ..
@@ -189,7 +189,7 @@ impl Run<'_> {
     fn writer_gone(&mut self, number: Number, how: WriterEnd) {
         let request = id(number);
         let decode = self.lives[number].decode;
-        self.to_decode(decode, decode::Input::WriterGone { request, how });
+        self.tell_decode(decode, decode::Input::WriterGone { request, how });
     }
 
     pub(super) fn step_ends(&mut self, index: usize) {
@@ -209,7 +209,7 @@ impl Run<'_> {
         worker.sequences -= 1;
         if self.lives[number].prefill.is_none() {
             let request = id(number);
-            return self.to_decode(index, decode::Input::PrefilledHere { request });
+            return self.tell_decode(index, decode::Input::PrefilledHere { request });
         }
         let took = self.now - prefill.began.unwrap_or(self.now);
         let tokens = prefill.end - self.lives[number].cached;
@@ -221,7 +221,7 @@ impl Run<'_> {
             how: Ok(()),
         };
         let lands = self.lands(index, prefill);
-        self.to_prefill(index, ended);
+        self.tell_prefill(index, ended);
         match lands > self.now {
             true => self.at(lands, Event::Landed(number)),
             false => self.landed(number),
@@ -249,14 +249,14 @@ impl Run<'_> {
             return;
         };
         let request = id(number);
-        self.to_decode(decode, decode::Input::Full { request, shard: 0 });
+        self.tell_decode(decode, decode::Input::Full { request, shard: 0 });
         let drained = prefill::Input::Drained {
             flow,
             complete: true,
             settled: true,
             error: None,
         };
-        self.to_prefill(prefill, drained);
+        self.tell_prefill(prefill, drained);
     }
 
     fn token(&mut self, index: usize, decode: &Decode) {
@@ -289,7 +289,7 @@ impl Run<'_> {
             which: Which::Decode,
             how: SequenceEnd::Finished(blocks[0].blocks.clone()),
         };
-        self.to_decode(index, ended);
+        self.tell_decode(index, ended);
         let answer = self.lives[decode.number].answer(&self.trace[decode.number]);
         self.late += usize::from(self.abandon.is_some_and(|goal| !goal.slo.attained(&answer)));
     }
