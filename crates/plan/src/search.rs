@@ -68,6 +68,13 @@ pub struct Tried {
 }
 
 impl Tried {
+    /// Requests a second that keep the SLO at the highest rate.
+    #[must_use]
+    pub fn goodput(&self) -> f64 {
+        let kept = self.best.kept.as_ref();
+        self.best.rate * kept.map_or(0.0, |kept| kept.summary.attainment)
+    }
+
     /// Requests a second for each GPU.
     #[must_use]
     pub fn rate_per_gpu(&self) -> f64 {

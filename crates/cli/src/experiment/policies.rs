@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use tandem_chart::{Axis, Bars};
 use tandem_loadtest::trace::Slice;
+use tandem_plan::search::{faster, rate};
 use tandem_plan::{FleetPlan, Request, Slo, Summary, simulate};
 use tandem_policies::Rule;
 
@@ -67,7 +68,8 @@ pub(super) fn run(args: &ExperimentArgs) -> Result<Report, Failure> {
         "{PROFILE}: attained are answers with a first token within 2 s and others within 25 ms each."
     ));
     for (at, (name, trace)) in traces(args)?.into_iter().enumerate() {
-        let (prefill, decode) = nodes(&trace)?;
+        let (decode, speed) = load(&trace)?;
+        let (prefill, trace) = (PREFILL, faster(&trace, speed));
         let mut rows = Vec::new();
         let mut policies = Vec::new();
         let mut bars = Bars::new(
@@ -117,9 +119,10 @@ pub(super) fn run(args: &ExperimentArgs) -> Result<Report, Failure> {
         ];
         report = report
             .says(format!(
-                "{name}, {} requests, {:.2} a second, {prefill} prefill and {decode} decode nodes:",
+                "{name}, {} requests, {:.2} a second ({speed:.2} times as fast as the trace), {prefill} prefill and \
+                 {decode} decode nodes:",
                 trace.len(),
-                tandem_plan::search::rate(&trace)
+                rate(&trace)
             ))
             .table(head, &rows);
         if let Some(stem) = PLOTS.get(at) {
@@ -128,6 +131,7 @@ pub(super) fn run(args: &ExperimentArgs) -> Result<Report, Failure> {
         found.push(json!({
             "trace": name,
             "requests": trace.len(),
+            "speed": rounded(speed),
             "prefill": prefill,
             "decode": decode,
             "policies": policies,
@@ -139,28 +143,21 @@ pub(super) fn run(args: &ExperimentArgs) -> Result<Report, Failure> {
 
 /// Plots of the first traces.
 const PLOTS: [&str; 4] = ["policies-1", "policies-2", "policies-3", "policies-4"];
-/// How busy nodes are meant to be: less, and every policy does; more, and none.
-const BUSY: f64 = 0.7;
+/// How busy prefill nodes are meant to be, were there no caches: less, and every policy does; more, and none.
+const BUSY: f64 = 0.8;
+const PREFILL: u32 = 4;
 
-/// As many nodes as this trace keeps busy, two of each at least: by the time that prompts take without caches, and by
-/// as many as decode with steps of 20 ms.
-fn nodes(trace: &[Request]) -> Result<(u32, u32), Failure> {
+/// Decode nodes beside four prefill nodes, and how much faster a trace is to come to keep these busy.
+fn load(trace: &[Request]) -> Result<(u32, f64), Failure> {
     let profile = planning::profile(PROFILE)?;
-    let span = trace
-        .iter()
-        .map(|r| r.at)
-        .max()
-        .unwrap_or_default()
-        .as_secs_f64()
-        .max(1.0);
+    let span = trace.iter().map(|r| r.at).max().unwrap_or_default();
     let prompts: Duration = trace
         .iter()
         .map(|r| profile.prompt(0, r.prompt - 1, 8192))
         .sum();
-    let step = Duration::from_millis(20).as_secs_f64();
-    let answers: f64 = trace.iter().map(|r| f64::from(r.answer) * step).sum();
-    // Sequences that one node decodes at once in steps of that length.
-    let at_once = 16.0;
-    let count = |seconds: f64| ((seconds / span / BUSY).ceil() as u32).clamp(2, 64);
-    Ok((count(prompts.as_secs_f64()), count(answers / at_once)))
+    let speed = BUSY * f64::from(PREFILL) * span.as_secs_f64() / prompts.as_secs_f64();
+    // Those that decode at once, by steps of 20 ms; one node has sixteen of them in such a step.
+    let tokens: f64 = trace.iter().map(|r| f64::from(r.answer)).sum();
+    let at_once = tokens * 0.02 / span.as_secs_f64().max(1.0) * speed;
+    Ok((((at_once / 16.0).ceil() as u32).clamp(2, 64), speed))
 }

@@ -62,7 +62,7 @@ impl Found<'_> {
         if let (Some(kept), Some(fleet)) = (&tried.best.kept, fleet.as_object_mut()) {
             let all = &kept.summary;
             let more = json!({
-                "goodput": rounded(all.goodput),
+                "goodput": rounded(tried.goodput()),
                 "attained": all.attained,
                 "late": all.late,
                 "rejected": all.rejected,
@@ -197,18 +197,13 @@ impl Found<'_> {
     fn conclusion(&self) -> String {
         let (best, why) = (self.best(), self.why);
         let fleet = name(best.prefill, best.decode);
-        let goodput = best
-            .best
-            .kept
-            .as_ref()
-            .map_or(0.0, |kept| kept.summary.goodput);
         let mut text = format!(
             "best: {fleet} under {}: {} requests/s with {} of them within {} (goodput {}), {} a GPU\n",
             self.policies[best.policy],
             rounded(best.best.rate),
             percent(self.goal.attainment),
             self.args.slo,
-            rounded(goodput),
+            rounded(best.goodput()),
             rounded(best.rate_per_gpu()),
         );
         let other = self
