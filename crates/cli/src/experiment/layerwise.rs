@@ -23,7 +23,7 @@ pub(super) fn run(args: &ExperimentArgs) -> Result<Report, Failure> {
         ..FleetPlan::apart(one.clone(), one.clone())
     };
     let mut plot = Plot::new(
-        "Qwen3-235B, TP 4: what the transfer adds to the first token",
+        "Qwen3-235B: transfer in the first token",
         Axis::log("tokens of the prompt"),
         Axis::log("ms"),
     );

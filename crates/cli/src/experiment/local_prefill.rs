@@ -65,7 +65,7 @@ pub(super) fn run(args: &ExperimentArgs) -> Result<Report, Failure> {
     let line =
         |name: &str, at: usize| Series::line(name, all.iter().map(move |(x, t)| (*x, t[at])));
     let plot = Plot::new(
-        "Local prefill: what short prompts gain and answers lose",
+        "Local prefill: gains and losses",
         Axis::linear("prompts up to so many tokens are computed by the decode node"),
         Axis::log("ms"),
     )

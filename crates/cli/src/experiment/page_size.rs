@@ -81,7 +81,7 @@ pub(super) fn run(args: &ExperimentArgs) -> Result<Report, Failure> {
     let line =
         |name: &str, at: usize| Series::line(name, all.iter().map(move |(x, f)| (*x, f[at])));
     let way = Plot::new(
-        "Page size: a layer of 8,192 tokens on its way",
+        "Page size: a layer of 8,192 tokens",
         Axis::log("tokens of a page"),
         Axis::linear("ms"),
     )

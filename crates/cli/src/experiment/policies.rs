@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
-use tandem_chart::{Axis, Bars};
+use tandem_chart::{Axis, Bars, Chart, Size};
 use tandem_loadtest::trace::Slice;
 use tandem_plan::search::{faster, rate};
 use tandem_plan::{FleetPlan, Request, Slo, Summary, simulate};
@@ -73,11 +73,12 @@ pub(super) fn run(args: &ExperimentArgs) -> Result<Report, Failure> {
         let mut rows = Vec::new();
         let mut policies = Vec::new();
         let mut bars = Bars::new(
-            format!("{name}: time to first token, {prefill} prefill and {decode} decode nodes"),
+            format!("TTFT: {name}"),
             "policy",
             Axis::linear("s"),
             ["p50", "p90"],
-        );
+        )
+        .sized(WIDE);
         for (rule, _) in Rule::NAMES {
             let plan = FleetPlan::apart(pool(PROFILE, prefill)?, pool(PROFILE, decode)?);
             let mut policy = planning::policy(rule)?;
@@ -141,6 +142,11 @@ pub(super) fn run(args: &ExperimentArgs) -> Result<Report, Failure> {
     Ok(report)
 }
 
+/// Room for the names of all rules.
+const WIDE: Size = Size {
+    width: 960.0,
+    height: 300.0,
+};
 /// Plots of the first traces.
 const PLOTS: [&str; 4] = ["policies-1", "policies-2", "policies-3", "policies-4"];
 /// How busy prefill nodes are meant to be, were there no caches: less, and every policy does; more, and none.

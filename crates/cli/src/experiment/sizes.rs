@@ -41,8 +41,8 @@ pub(super) fn ratio(args: &ExperimentArgs) -> Result<Report, Failure> {
         attainment: 0.9,
     };
     let mut plot = Plot::new(
-        "DeepSeek-R1 on 8 nodes: goodput by prefill nodes (0: all do both)",
-        Axis::linear("prefill nodes of 8"),
+        "DeepSeek-R1 on 8 nodes: goodput by P:D",
+        Axis::linear("prefill nodes of 8 (0: all do both)"),
         Axis::linear("requests/s within the SLO"),
     );
     let (mut rows, mut found) = (Vec::new(), Vec::new());

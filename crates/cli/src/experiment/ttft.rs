@@ -78,7 +78,7 @@ pub(super) fn run(_: &ExperimentArgs) -> Result<Report, Failure> {
         }));
     }
     let plot = Plot::new(
-        "Qwen3-235B, TP 4: what disaggregation adds to the first token",
+        "Qwen3-235B: added to the first token",
         Axis::log("tokens of the prompt"),
         Axis::linear("ms"),
     )
