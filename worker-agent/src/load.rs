@@ -4,6 +4,7 @@ use std::sync::Mutex;
 
 use tandem_core::lease::PageState;
 use tandem_core::pool::PageCounts;
+use tandem_core::step_times::Fading;
 use tandem_fabric::{Counter, FabricStats};
 use tandem_wire::proto;
 use tokio::sync::watch;
@@ -38,26 +39,6 @@ pub(crate) struct Figures {
     pub(crate) prefill_ns_per_token: Fading,
     pub(crate) decode_step_us: Fading,
     pub(crate) stopping: bool,
-}
-
-/// A measured time, of which the latest measurements count most.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Fading(u32);
-
-impl Fading {
-    /// Of a later measurement this part is taken: one in so many.
-    const SHARE: i64 = 8;
-
-    /// It was measured again; 0 tells nothing.
-    pub(crate) fn measure(&mut self, value: u64) {
-        let value = u32::try_from(value).unwrap_or(u32::MAX);
-        let step = (i64::from(value) - i64::from(self.0)) / Self::SHARE;
-        self.0 = match (self.0, value) {
-            (own, 0) => own,
-            (0, value) => value,
-            (own, _) => u32::try_from(i64::from(own) + step).unwrap_or(own),
-        };
-    }
 }
 
 impl Gauges {
@@ -126,31 +107,9 @@ impl Gauges {
                 telemetry_dropped: facts.spans.dropped(),
             }),
             stopping: f.stopping,
-            prefill_ns_per_token: f.prefill_ns_per_token.0,
-            decode_step_us: f.decode_step_us.0,
+            prefill_ns_per_token: f.prefill_ns_per_token.get(),
+            decode_step_us: f.decode_step_us.get(),
             certificate_expiry: 0,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_measured_time_follows_the_latest_measurements() {
-        let mut time = Fading::default();
-        time.measure(0);
-        assert_eq!(time.0, 0);
-        time.measure(800);
-        assert_eq!(time.0, 800, "the first one stands alone");
-        time.measure(1600);
-        assert_eq!(time.0, 900);
-        for _ in 0..100 {
-            time.measure(100);
-        }
-        assert!((100..120).contains(&time.0), "{}", time.0);
-        time.measure(u64::MAX);
-        assert!(time.0 > 500_000_000);
     }
 }

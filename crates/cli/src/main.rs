@@ -8,6 +8,7 @@ mod admin;
 mod check;
 mod console;
 mod entry;
+mod experiment;
 mod fabric;
 mod failure;
 mod http;
@@ -16,6 +17,8 @@ mod lifetime;
 mod loadtest;
 mod logging;
 mod pki;
+mod plan;
+mod planning;
 mod serve;
 mod started;
 mod status;
@@ -60,6 +63,10 @@ enum Command {
     Topology(topology::TopologyArgs),
     /// Show what libfabric offers on this machine, or measure it.
     Fabric(fabric::FabricArgs),
+    /// Find the fleet that serves a trace within an SLO, in simulated time.
+    Plan(plan::PlanArgs),
+    /// Reproduce a published result, or show what a setting does, in simulated time.
+    Experiment(experiment::ExperimentArgs),
     /// Measure any OpenAI-compatible endpoint under load.
     Loadtest(Box<loadtest::LoadtestArgs>),
 }
@@ -93,6 +100,8 @@ fn main() -> ExitCode {
         Command::Pki(args) => pki::run(&args),
         Command::Topology(args) => topology::run(&args),
         Command::Fabric(args) => fabric::run(args),
+        Command::Plan(args) => plan::run(&args),
+        Command::Experiment(args) => experiment::run(&args),
         Command::Loadtest(args) => loadtest::run(&args),
     });
     match result {

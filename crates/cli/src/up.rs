@@ -50,9 +50,9 @@ pub(crate) struct UpArgs {
     /// Decode workers.
     #[arg(long, value_name = "M", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(crate) decode: u8,
-    /// One worker that does both, with no transfer.
-    #[arg(long, conflicts_with_all = ["prefill", "decode"])]
-    pub(crate) aggregated: bool,
+    /// One worker, or so many, that do both, with no transfer.
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "1", conflicts_with_all = ["prefill", "decode"], value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) aggregated: Option<u8>,
     /// What carries KV pages: tcp, shm, net, verbs, efa, or a libfabric provider's name.
     #[arg(long, value_name = "P", default_value = "tcp")]
     pub(crate) provider: String,

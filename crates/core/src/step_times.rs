@@ -101,6 +101,32 @@ impl StepTimes {
     }
 }
 
+/// A measured time, of which the latest measurements count most: what a worker reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fading(u32);
+
+impl Fading {
+    /// Of a later measurement this part is taken: one in so many.
+    const SHARE: i64 = 8;
+
+    /// Its value; 0: not measured yet.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// It was measured again; 0 tells nothing.
+    pub fn measure(&mut self, value: u64) {
+        let value = u32::try_from(value).unwrap_or(u32::MAX);
+        let step = (i64::from(value) - i64::from(self.0)) / Self::SHARE;
+        self.0 = match (self.0, value) {
+            (own, 0) => own,
+            (0, value) => value,
+            (own, _) => u32::try_from(i64::from(own) + step).unwrap_or(own),
+        };
+    }
+}
+
 impl PartialEq for StepTimes {
     fn eq(&self, other: &Self) -> bool {
         self.bits() == other.bits()
@@ -155,5 +181,22 @@ mod tests {
         times.prefill(2_000);
         times.prefill(0);
         assert_eq!(times.predict_prefill(10), Some(Duration::from_micros(20)));
+    }
+
+    #[test]
+    fn a_measured_time_follows_the_latest_measurements() {
+        let mut time = Fading::default();
+        time.measure(0);
+        assert_eq!(time.0, 0);
+        time.measure(800);
+        assert_eq!(time.0, 800, "the first one stands alone");
+        time.measure(1600);
+        assert_eq!(time.0, 900);
+        for _ in 0..100 {
+            time.measure(100);
+        }
+        assert!((100..120).contains(&time.0), "{}", time.0);
+        time.measure(u64::MAX);
+        assert!(time.0 > 500_000_000);
     }
 }

@@ -1,28 +1,36 @@
-//! A fleet in simulated time: requests, a gateway's queue, workers that take a profile's time, leases.
+//! A fleet in simulated time, over the same core as the real one.
 //!
 //! [`simulate`] runs a trace through a [`FleetPlan`] and says what each request got; [`Summary`] what all of
-//! them came to under an [`Slo`]; [`search`](search::search) which numbers of prefill and decode workers
-//! serve the highest rate.
+//! them came to under an [`Slo`]; [`search`](search::search) which numbers of workers serve the highest rate.
 //!
-//! Simulated are: the gateway's queue (first come, first served; a request leaves it when a decode worker
-//! can lease room for all its tokens), the choice of the worker with the least to do, chunked prefill and
-//! continuous batching as the engines do it, transfers layer by layer, leases, the extra step for a prompt's
-//! last token. Not simulated: the time of the gateway and the network for messages, prefix caches, failures,
-//! rejections.
+//! The real thing is what decides: the gateway's front door (queue, admission, retries) with a policy of
+//! `tandem-policies` and its prefix index, the agents of decode and prefill workers with their page pools, leases
+//! and prefix caches, and the batching of the engines. Workers report their loads as real ones do, so a
+//! policy sees figures as old as there. What takes time is a step, and a layer's way to the other worker,
+//! both as `tandem-timing` gives them.
 //!
-//! **Architecture Invariant:** no I/O, no clock, no randomness: the same trace and the same plan give the
-//! same report.
+//! Not simulated: the time of messages and of the gateway itself, failures, clients that leave. An answer's own
+//! blocks are not kept for later prompts, since traces do not name them.
+//!
+//! **Architecture Invariant:** no I/O, no clock, no randomness but a policy's seeded one: the same trace and
+//! the same plan give the same outcomes.
 #![forbid(unsafe_code)]
 
-mod fleet;
+mod blocks;
+mod engine;
+mod plan;
 mod request;
+mod run;
 pub mod search;
 mod summary;
+mod usage;
 mod worker;
 
-pub use fleet::{FleetPlan, PlanError, Pool, simulate};
-pub use request::{Outcome, Request};
-pub use summary::{Slo, Summary};
+pub use plan::{FleetPlan, PlanError, Pool, Transfer};
+pub use request::{Answer, Blocks, Outcome, Request};
+pub use run::{Simulation, simulate};
+pub use summary::{Quantiles, Slo, Summary};
+pub use usage::Usage;
 
 #[cfg(test)]
 mod tests;

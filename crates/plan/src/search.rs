@@ -1,17 +1,33 @@
-//! Which numbers of prefill and decode workers serve the most.
+//! Which numbers of workers serve the most.
 //!
-//! As DistServe's search does: for each split of the workers, the highest rate at which enough requests
-//! keep the SLO, found by doubling and bisection; the best rate for each GPU wins.
+//! As DistServe's search does: for each split of the workers, and for workers that do both, the highest rate at which
+//! enough requests keep the SLO, found by doubling and bisection; the best rate for each GPU wins.
 
-use crate::{FleetPlan, PlanError, Pool, Request, Slo, Summary, simulate};
+mod why;
 
-/// How a rate is searched.
+pub use why::{Neighbour, Saturates, Why, why};
+
+use std::time::Duration;
+
+use tandem_policies::PolicySettings;
+
+use crate::run::simulate_until;
+use crate::{FleetPlan, PlanError, Pool, Request, Slo, Summary, Usage, simulate};
+
+/// What is asked of a fleet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goal {
     /// What requests have to keep.
     pub slo: Slo,
     /// And how many of them, from 0 to 1.
     pub attainment: f64,
+}
+
+/// When a simulation is given up: with more requests late than the goal allows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Abandon {
+    pub(crate) slo: Slo,
+    pub(crate) most_late: usize,
 }
 
 /// The highest rate that was found.
@@ -22,42 +38,93 @@ pub struct Best {
     /// Requests a second at that speed.
     pub rate: f64,
     /// What came of it; `None` where nothing kept the goal.
-    pub summary: Option<Summary>,
+    pub kept: Option<Kept>,
 }
 
-/// One split of the workers.
+/// What came of a trace at a rate at which the goal was kept.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Kept {
+    /// Of the requests.
+    pub summary: Summary,
+    /// Of prefill workers, where there are any.
+    pub prefill: Option<Usage>,
+    /// Of decode workers, or those that do both.
+    pub decode: Usage,
+}
+
+/// A fleet that was tried.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Split {
-    /// Prefill workers.
+pub struct Tried {
+    /// Prefill workers; 0 where all do both.
     pub prefill: u32,
-    /// Decode workers.
+    /// Decode workers, or those that do both.
     pub decode: u32,
-    /// What they serve.
+    /// Its policy's place among those of the search.
+    pub policy: usize,
+    /// GPUs of all workers.
+    pub gpus: u32,
+    /// What it serves.
     pub best: Best,
+}
+
+impl Tried {
+    /// Requests a second that keep the SLO at the highest rate.
+    #[must_use]
+    pub fn goodput(&self) -> f64 {
+        let kept = self.best.kept.as_ref();
+        self.best.rate * kept.map_or(0.0, |kept| kept.summary.attainment)
+    }
+
     /// Requests a second for each GPU.
-    pub rate_per_gpu: f64,
+    #[must_use]
+    pub fn rate_per_gpu(&self) -> f64 {
+        self.best.rate / f64::from(self.gpus.max(1))
+    }
+}
+
+/// Fleets among which to choose.
+#[derive(Clone, Debug)]
+pub struct Space<'a> {
+    /// What one prefill worker is.
+    pub prefill: &'a Pool,
+    /// What one decode worker is, and one that does both.
+    pub decode: &'a Pool,
+    /// How many workers there are, of both kinds together.
+    pub workers: u32,
+    /// How a gateway may choose among them.
+    pub policies: &'a [PolicySettings],
+    /// Whether workers that do both are tried too.
+    pub mixed: bool,
 }
 
 /// The slowest and the fastest speed that is tried.
-const SPEEDS: (f64, f64) = (1.0 / 1024.0, 1024.0);
+const SPEEDS: (f64, f64) = (1.0 / 4096.0, 4096.0);
 /// Bisection ends when the ends differ by less than this share.
 const PRECISION: f64 = 0.02;
 
 /// The highest rate of this trace at which a fleet keeps the goal. What a fleet keeps at one rate it is
 /// taken to keep at lower ones.
+///
+/// # Errors
+/// Where the fleet cannot be simulated.
 pub fn highest_rate(plan: &FleetPlan, trace: &[Request], goal: &Goal) -> Result<Best, PlanError> {
-    let attempt = |speed: f64| {
-        let outcomes = simulate(plan, &faster(trace, speed))?;
-        let summary = Summary::of(&outcomes, &goal.slo);
-        Ok((summary.attainment >= goal.attainment).then_some(summary))
-    };
+    highest_near(plan, trace, goal, 1.0)
+}
+
+/// The same, where the answer is expected near a speed.
+fn highest_near(
+    plan: &FleetPlan,
+    trace: &[Request],
+    goal: &Goal,
+    near: f64,
+) -> Result<Best, PlanError> {
     let mut kept = None;
-    let mut speed = 1.0;
     let mut failed = None;
+    let mut speed = near;
     while (SPEEDS.0..=SPEEDS.1).contains(&speed) && (kept.is_none() || failed.is_none()) {
-        match attempt(speed)? {
-            Some(summary) => {
-                kept = Some((speed, summary));
+        match attempt(plan, trace, goal, speed)? {
+            Some(good) => {
+                kept = Some((speed, good));
                 speed *= 2.0;
             }
             None => {
@@ -66,64 +133,136 @@ pub fn highest_rate(plan: &FleetPlan, trace: &[Request], goal: &Goal) -> Result<
             }
         }
     }
-    if let (Some((mut low, mut summary)), Some(mut high)) = (kept, failed) {
+    if let (Some((mut low, mut best)), Some(mut high)) = (kept, failed) {
         while high / low > 1.0 + PRECISION {
             let middle = (low * high).sqrt();
-            match attempt(middle)? {
-                Some(better) => (low, summary) = (middle, better),
+            match attempt(plan, trace, goal, middle)? {
+                Some(better) => (low, best) = (middle, better),
                 None => high = middle,
             }
         }
-        kept = Some((low, summary));
+        kept = Some((low, best));
     }
-    let (speed, summary) = kept.unzip();
+    let (speed, kept) = kept.unzip();
     let speed = speed.unwrap_or(0.0);
-    let rate = rate(trace) * speed;
     Ok(Best {
         speed,
-        rate,
-        summary,
+        rate: rate(trace) * speed,
+        kept,
     })
 }
 
-/// All splits of `workers` workers, the best first. `prefill` and `decode` say what one of each is.
-pub fn search(
-    prefill: &Pool,
-    decode: &Pool,
-    workers: u32,
+fn attempt(
+    plan: &FleetPlan,
     trace: &[Request],
     goal: &Goal,
-) -> Result<Vec<Split>, PlanError> {
-    let mut splits = Vec::new();
-    for count in 1..workers {
-        let pool = |pool: &Pool, workers| Pool {
-            workers,
-            ..pool.clone()
+    speed: f64,
+) -> Result<Option<Kept>, PlanError> {
+    let allowed = (1.0 - goal.attainment) * trace.len() as f64;
+    let abandon = Abandon {
+        slo: goal.slo,
+        most_late: allowed.floor() as usize,
+    };
+    let done = simulate_until(plan, &faster(trace, speed), Some(abandon))?;
+    Ok(done.and_then(|done| {
+        let summary = Summary::of(&done.outcomes, &goal.slo);
+        (summary.attainment >= goal.attainment).then_some(Kept {
+            summary,
+            prefill: done.prefill,
+            decode: done.decode,
+        })
+    }))
+}
+
+impl Space<'_> {
+    /// The fleet of so many prefill and decode workers; of workers that do both for 0 prefill workers.
+    #[must_use]
+    pub fn fleet(&self, prefill: u32, decode: u32, policy: usize) -> FleetPlan {
+        let plan = match prefill {
+            0 => FleetPlan::mixed(self.decode.of(decode)),
+            prefill => FleetPlan::apart(self.prefill.of(prefill), self.decode.of(decode)),
         };
-        let plan = FleetPlan::apart(pool(prefill, count), pool(decode, workers - count));
-        let best = highest_rate(&plan, trace, goal)?;
-        splits.push(Split {
-            prefill: count,
-            decode: workers - count,
-            rate_per_gpu: best.rate / f64::from(plan.gpus()),
-            best,
-        });
+        plan.under(&self.policies[policy])
     }
-    splits.sort_by(|a, b| b.rate_per_gpu.total_cmp(&a.rate_per_gpu));
-    Ok(splits)
+}
+
+/// All splits of the workers under all policies, the best first: by requests a second for each GPU. `tried` hears of
+/// each.
+///
+/// # Errors
+/// Where a fleet cannot be simulated.
+pub fn search(
+    space: &Space<'_>,
+    trace: &[Request],
+    goal: &Goal,
+    mut tried: impl FnMut(&Tried),
+) -> Result<Vec<Tried>, PlanError> {
+    let mut all: Vec<Tried> = Vec::new();
+    let first = u32::from(!space.mixed);
+    for policy in 0..space.policies.len() {
+        let mut near = 1.0;
+        for prefill in first..space.workers.max(1) {
+            let plan = space.fleet(prefill, space.workers - prefill, policy);
+            let best = highest_near(&plan, trace, goal, near)?;
+            near = if best.speed > 0.0 { best.speed } else { 1.0 };
+            let this = Tried {
+                prefill,
+                decode: space.workers - prefill,
+                policy,
+                gpus: plan.gpus(),
+                best,
+            };
+            tried(&this);
+            all.push(this);
+        }
+    }
+    all.sort_by(|a, b| b.rate_per_gpu().total_cmp(&a.rate_per_gpu()));
+    Ok(all)
+}
+
+/// What the fastest fleet there can be would take for the request of a trace that is answered soonest: each by
+/// itself, on one pair of workers. Time to first token, and time per output token.
+///
+/// # Errors
+/// Where the fleet cannot be simulated.
+pub fn fastest(
+    plan: &FleetPlan,
+    trace: &[Request],
+) -> Result<Option<(Duration, Duration)>, PlanError> {
+    let Some(shortest) = trace
+        .iter()
+        .min_by_key(|request| (request.prompt, request.answer))
+    else {
+        return Ok(None);
+    };
+    let alone = Request {
+        at: Duration::ZERO,
+        blocks: None,
+        // A token's time shows from the second on.
+        answer: shortest.answer.max(2),
+        ..shortest.clone()
+    };
+    let done = simulate(plan, &[alone])?;
+    let answer = done
+        .outcomes
+        .first()
+        .and_then(|outcome| outcome.answer().copied());
+    Ok(answer.map(|answer| (answer.ttft, answer.tpot())))
 }
 
 /// The same requests, so many times as fast.
-fn faster(trace: &[Request], speed: f64) -> Vec<Request> {
+#[must_use]
+pub fn faster(trace: &[Request], speed: f64) -> Vec<Request> {
     let sooner = |asked: &Request| Request {
         at: asked.at.div_f64(speed),
-        ..*asked
+        ..asked.clone()
     };
     trace.iter().map(sooner).collect()
 }
 
 /// Requests a second: those after the first, in the time that they take to come.
-fn rate(trace: &[Request]) -> f64 {
+#[must_use]
+pub fn rate(trace: &[Request]) -> f64 {
     let times = trace.iter().map(|asked| asked.at);
     let (first, last) = (times.clone().min(), times.max());
     let span = last.unwrap_or_default() - first.unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Outcome;
+use crate::{Answer, Outcome};
 
 /// What a request has to keep to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,10 +14,16 @@ pub struct Slo {
 }
 
 impl Slo {
+    /// Nothing is asked.
+    pub const ANY: Self = Self {
+        ttft: Duration::MAX,
+        tpot: Duration::MAX,
+    };
+
     /// Whether a request kept it.
     #[must_use]
-    pub fn attained(&self, outcome: &Outcome) -> bool {
-        outcome.ttft <= self.ttft && outcome.tpot() <= self.tpot
+    pub fn attained(&self, answer: &Answer) -> bool {
+        answer.ttft <= self.ttft && answer.tpot() <= self.tpot
     }
 }
 
@@ -35,49 +41,84 @@ pub struct Quantiles {
 /// Figures of one simulated run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// Requests, all of which were served.
+    /// Requests.
     pub requests: usize,
-    /// Share of those that kept the SLO; 1 where there are none.
+    /// Those that were answered and kept the SLO.
+    pub attained: usize,
+    /// Those that were answered, but too late.
+    pub late: usize,
+    /// Those that were turned away.
+    pub rejected: usize,
+    /// Share of all requests that kept the SLO; 1 where there are none.
     pub attainment: f64,
-    /// Requests a second that kept it, from the trace's start to its last token.
+    /// Requests a second that kept it, from the trace's first request to its last token.
     pub goodput: f64,
-    /// To the first token.
+    /// To the first token, of those that were answered.
     pub ttft: Quantiles,
-    /// Per output token, of requests with two at least.
+    /// Per output token, of answers with two at least.
     pub tpot: Quantiles,
-    /// The longest gap of each request.
+    /// The longest gap of each answer.
     pub longest_gap: Quantiles,
     /// In the gateway's queue.
     pub queued: Quantiles,
+    /// What transfers added.
+    pub exposed: Quantiles,
+    /// Share of prompts' tokens that were found in a cache.
+    pub cached_share: f64,
+    /// Answers whose decode worker computed the prompt.
+    pub local: usize,
 }
 
 impl Summary {
     /// Of these outcomes.
     #[must_use]
     pub fn of(outcomes: &[Outcome], slo: &Slo) -> Self {
-        let attained = outcomes.iter().filter(|o| slo.attained(o)).count();
-        let span = outcomes.iter().map(|o| o.ended).max().unwrap_or_default();
-        let many = outcomes.iter().filter(|o| o.tokens > 1);
-        let of = |time: fn(&Outcome) -> Duration| quantiles(outcomes.iter().map(time).collect());
+        let answers: Vec<&Answer> = outcomes.iter().filter_map(Outcome::answer).collect();
+        let attained = answers.iter().filter(|a| slo.attained(a)).count();
+        let ended = answers.iter().map(|a| a.ended).max().unwrap_or_default();
+        let begins = answers.iter().map(|a| a.ended - a.decoding - a.ttft);
+        let span = ended - begins.min().unwrap_or_default();
+        let of = |time: fn(&Answer) -> Duration| quantiles(answers.iter().map(|a| time(a)));
+        let many = answers.iter().filter(|a| a.tokens > 1);
+        let (cached, prompts) = answers.iter().fold((0, 0), |(cached, all), a| {
+            (cached + u64::from(a.cached), all + u64::from(a.prompt))
+        });
         Self {
             requests: outcomes.len(),
-            attainment: match outcomes.len() {
-                0 => 1.0,
-                all => attained as f64 / all as f64,
-            },
+            attained,
+            late: answers.len() - attained,
+            rejected: outcomes.len() - answers.len(),
+            attainment: share(attained, outcomes.len()).unwrap_or(1.0),
             goodput: match span.is_zero() {
                 true => 0.0,
                 false => attained as f64 / span.as_secs_f64(),
             },
-            ttft: of(|o| o.ttft),
-            tpot: quantiles(many.map(Outcome::tpot).collect()),
-            longest_gap: of(|o| o.longest_gap),
-            queued: of(|o| o.queued),
+            ttft: of(|a| a.ttft),
+            tpot: quantiles(many.map(|a| a.tpot())),
+            longest_gap: of(|a| a.longest_gap),
+            queued: of(|a| a.queued),
+            exposed: of(|a| a.exposed),
+            cached_share: share(cached as usize, prompts as usize).unwrap_or(0.0),
+            local: answers.iter().filter(|a| a.local).count(),
+        }
+    }
+
+    /// Tokens a second of one answer after its first, at the median; 0 where no answer has two.
+    #[must_use]
+    pub fn tokens_per_second(&self) -> f64 {
+        match self.tpot.p50.is_zero() {
+            true => 0.0,
+            false => 1.0 / self.tpot.p50.as_secs_f64(),
         }
     }
 }
 
-fn quantiles(mut times: Vec<Duration>) -> Quantiles {
+fn share(part: usize, all: usize) -> Option<f64> {
+    (all > 0).then(|| part as f64 / all as f64)
+}
+
+fn quantiles(times: impl Iterator<Item = Duration>) -> Quantiles {
+    let mut times: Vec<Duration> = times.collect();
     times.sort_unstable();
     // Nearest rank.
     let at = |share: f64| {

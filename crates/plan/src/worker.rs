@@ -1,180 +1,206 @@
-//! One worker: steps of prompts' chunks and decoding sequences.
+//! One worker: its agent's rules, its engine, and what it reports.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tandem_core::batching::shares;
-use tandem_timing::{Profile, Work};
+use tandem_core::decode::{self, DecodeAgent, DecodeLimits, Peer};
+use tandem_core::fleet::{WorkerFacts, WorkerLoad};
+use tandem_core::pool::{CacheChange, PageCounts};
+use tandem_core::prefill::{self, PrefillAgent, PrefillLimits};
+use tandem_core::step_times::Fading;
+use tandem_core::{Incarnation, Instant, WorkerId, WorkerRole};
 
-use crate::fleet::Pool;
+use crate::blocks::seed;
+use crate::engine::Engine;
+use crate::plan::{PlanError, Pool, Transfer};
+use crate::usage::Usage;
 
-/// A request, by its number in the trace.
-pub(crate) type Number = usize;
+/// The only life of each worker.
+pub(crate) const LIFE: Incarnation = Incarnation(1);
 
 /// A worker and what it holds.
 #[derive(Debug)]
 pub(crate) struct Worker<'p> {
-    pool: &'p Pool,
-    /// Whether prompts' pages go to another worker.
-    pushes: bool,
-    prefills: VecDeque<Prefill>,
-    /// Those that wait longest for a step come first.
-    decodes: VecDeque<Decode>,
-    /// Room that requests have leased.
-    leased: u64,
-    step: Option<Step>,
+    pub(crate) facts: WorkerFacts,
+    pub(crate) agent: Agent,
+    pub(crate) engine: Engine<'p>,
+    /// Sequences that its engine holds.
+    pub(crate) sequences: u32,
+    /// Requests of a decode worker without a token yet, and the prompt tokens of those whose prompts are computed
+    /// here.
+    pub(crate) waiting: u32,
+    pub(crate) waiting_tokens: u64,
+    pub(crate) prefill_ns: Fading,
+    pub(crate) step_us: Fading,
+    /// When its link is free again, where prompts travel as a whole.
+    pub(crate) link_free: Duration,
+    pub(crate) usage: Usage,
+    /// What its cache did and nobody heard of yet.
+    changes: Vec<CacheChange>,
+    /// Somebody has heard of its cache.
+    told: bool,
+    reported: WorkerLoad,
+    /// A report is on its way.
+    pub(crate) reports: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Prefill {
-    number: Number,
-    done: u32,
-    /// All tokens of the prompt but the last.
-    end: u32,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Decode {
-    number: Number,
-    /// Tokens before the one that is run next.
-    before: u32,
-    left: u32,
-}
-
+/// The rules that it follows.
 #[derive(Debug)]
-struct Step {
-    ends: Duration,
-    /// Chunks of the first prefills, and how many of the first decodes take part.
-    chunks: Vec<u32>,
-    decodes: usize,
+pub(crate) enum Agent {
+    Prefill(Box<PrefillAgent>),
+    Decode(Box<DecodeAgent>),
 }
 
-/// What a step brought.
-#[derive(Debug, Default)]
-pub(crate) struct Ended {
-    /// Prompts that are computed, and have reached the other side.
-    pub(crate) prefilled: Vec<Number>,
-    /// Each sequence that got a token, and whether that was its last.
-    pub(crate) tokens: Vec<(Number, bool)>,
+/// What an agent wants done.
+pub(crate) enum Said {
+    Prefill(prefill::Output),
+    Decode(decode::Output),
 }
+
+/// Agents' own limits stand in nobody's way: pages do.
+const UNLIMITED: usize = usize::MAX;
+/// Nothing drains in a fleet in which nothing fails.
+const DRAIN: Duration = Duration::from_secs(5);
 
 impl<'p> Worker<'p> {
-    pub(crate) fn new(pool: &'p Pool, pushes: bool) -> Self {
-        Self {
-            pool,
-            pushes,
-            prefills: VecDeque::new(),
-            decodes: VecDeque::new(),
-            leased: 0,
-            step: None,
-        }
-    }
-
-    /// Prompt tokens that are still to be computed.
-    pub(crate) fn backlog(&self) -> u64 {
-        self.prefills
-            .iter()
-            .map(|p| u64::from(p.end - p.done))
-            .sum()
-    }
-
-    /// Room that nobody has leased.
-    pub(crate) fn free(&self) -> u64 {
-        self.pool.kv_tokens.saturating_sub(self.leased)
-    }
-
-    pub(crate) fn lease(&mut self, tokens: u64) {
-        self.leased += tokens;
-    }
-
-    pub(crate) fn give_back(&mut self, tokens: u64) {
-        self.leased -= tokens;
-    }
-
-    /// Takes a prompt in. `false`: of one token, of which there is nothing to compute.
-    pub(crate) fn prefill(&mut self, number: Number, prompt: u32) -> bool {
-        let (done, end) = (0, prompt - 1);
-        if end > 0 {
-            self.prefills.push_back(Prefill { number, done, end });
-        }
-        end > 0
-    }
-
-    /// A prompt's entries are here: its last token is run next.
-    pub(crate) fn decode(&mut self, number: Number, prompt: u32, answer: u32) {
-        self.decodes.push_back(Decode {
-            number,
-            before: prompt - 1,
-            left: answer,
-        });
-    }
-
-    /// When the step that runs ends.
-    pub(crate) fn ends(&self) -> Option<Duration> {
-        self.step.as_ref().map(|step| step.ends)
-    }
-
-    /// Starts a step, where none runs and there is something to run.
-    pub(crate) fn start(&mut self, now: Duration) {
-        if self.step.is_some() || (self.prefills.is_empty() && self.decodes.is_empty()) {
-            return;
-        }
-        let chunk = self.pool.chunk_tokens as usize;
-        let left = self.prefills.iter().take(chunk);
-        let left: Vec<usize> = left.map(|p| (p.end - p.done) as usize).collect();
-        let chunks = shares(&left, chunk);
-        let chunks: Vec<u32> = chunks.into_iter().map(|tokens| tokens as u32).collect();
-        let decodes = self.decodes.len().min(self.pool.max_batch as usize);
-        let prompts = self.prefills.iter().zip(&chunks);
-        let prompts = prompts.map(|(p, tokens)| Work::chunk(p.done, *tokens));
-        let answers = self.decodes.iter().take(decodes);
-        let answers = answers.map(|d| Work::decode(d.before));
-        let work: Work = prompts.chain(answers).sum();
-        let pushed = match self.pushes {
-            true => chunks.iter().copied().map(u64::from).sum(),
-            false => 0,
+    pub(crate) fn new(
+        pool: &'p Pool,
+        role: WorkerRole,
+        number: u32,
+        transfer: Transfer,
+    ) -> Result<Self, PlanError> {
+        let layout = pool.layout()?;
+        let worker = WorkerId::new(format!("{role}-{number:04}"));
+        let worker = worker.map_err(|error| PlanError::Refused(error.to_string()))?;
+        let prefills = role == WorkerRole::Prefill;
+        let agent = if prefills {
+            Agent::Prefill(Box::new(PrefillAgent::new(PrefillLimits {
+                layout: layout.clone(),
+                queue: UNLIMITED,
+                drain_timeout: DRAIN,
+            })))
+        } else {
+            Agent::Decode(Box::new(DecodeAgent::new(DecodeLimits {
+                layout: layout.clone(),
+                requests: UNLIMITED,
+                drain_timeout: DRAIN,
+            })))
         };
-        self.step = Some(Step {
-            ends: now + self.takes(&work, pushed),
-            chunks,
-            decodes,
-        });
-    }
-
-    fn takes(&self, work: &Work, pushed: u64) -> Duration {
-        let profile: &Profile = &self.pool.profile;
-        let last = profile.layer_ends(work, pushed).last();
-        last.unwrap_or_default()
-    }
-
-    /// The step that runs has ended.
-    pub(crate) fn end(&mut self) -> Ended {
-        let mut ended = Ended::default();
-        let Some(step) = self.step.take() else {
-            return ended;
+        let facts = WorkerFacts {
+            worker,
+            incarnation: LIFE,
+            role,
+            model: String::new(),
+            fingerprint: String::new(),
+            context_length: pool.profile.context_length,
+            layout,
+            provider: String::new(),
+            seed: Some(seed(pool.page_tokens)),
+            labels: BTreeMap::new(),
         };
-        for (prefill, tokens) in self.prefills.iter_mut().zip(&step.chunks) {
-            prefill.done += tokens;
+        let mut worker = Self {
+            facts,
+            agent,
+            engine: Engine::new(pool, prefills.then_some(transfer)),
+            sequences: 0,
+            waiting: 0,
+            waiting_tokens: 0,
+            prefill_ns: Fading::default(),
+            step_us: Fading::default(),
+            link_free: Duration::ZERO,
+            usage: Usage::default(),
+            changes: Vec::new(),
+            told: false,
+            reported: WorkerLoad::default(),
+            reports: false,
+        };
+        worker.reported = worker.figures();
+        Ok(worker)
+    }
+
+    pub(crate) fn peer(&self) -> Peer {
+        Peer {
+            worker: self.facts.worker.clone(),
+            incarnation: LIFE,
         }
-        self.prefills.retain(|p| {
-            let goes_on = p.done < p.end;
-            if !goes_on {
-                ended.prefilled.push(p.number);
-            }
-            goes_on
-        });
-        for _ in 0..step.decodes {
-            let Some(mut decode) = self.decodes.pop_front() else {
-                break;
+    }
+
+    pub(crate) fn decode(&mut self, now: Instant, input: decode::Input) {
+        if let Agent::Decode(agent) = &mut self.agent {
+            agent.handle(now, input);
+        }
+    }
+
+    pub(crate) fn prefill(&mut self, now: Instant, input: prefill::Input) {
+        if let Agent::Prefill(agent) = &mut self.agent {
+            agent.handle(now, input);
+        }
+    }
+
+    /// What its agent wants next; what becomes of its cache is kept for the next report.
+    pub(crate) fn poll(&mut self) -> Option<Said> {
+        loop {
+            let said = match &mut self.agent {
+                Agent::Prefill(agent) => Said::Prefill(agent.poll()?),
+                Agent::Decode(agent) => Said::Decode(agent.poll()?),
             };
-            decode.before += 1;
-            decode.left -= 1;
-            let last = decode.left == 0;
-            ended.tokens.push((decode.number, last));
-            if !last {
-                self.decodes.push_back(decode);
+            match said {
+                Said::Prefill(prefill::Output::Cache(change))
+                | Said::Decode(decode::Output::Cache(change)) => self.changes.push(change),
+                said => return Some(said),
             }
         }
-        ended
+    }
+
+    pub(crate) fn pages(&self) -> PageCounts {
+        match &self.agent {
+            Agent::Prefill(agent) => agent.pages(),
+            Agent::Decode(agent) => agent.pages(),
+        }
+    }
+
+    /// Share of its pages that are somebody's.
+    pub(crate) fn used(&self) -> f64 {
+        let pages = self.pages();
+        1.0 - f64::from(pages.free()) / f64::from(pages.total())
+    }
+
+    /// What it reports next, but for the report's number.
+    fn figures(&self) -> WorkerLoad {
+        let (queued_requests, queued_prompt_tokens) = match &self.agent {
+            Agent::Prefill(agent) => (agent.queued() as u32, agent.queued_tokens()),
+            Agent::Decode(_) => (self.waiting, self.waiting_tokens),
+        };
+        WorkerLoad {
+            sequence: self.reported.sequence,
+            free_pages: self.pages().free(),
+            queued_prompt_tokens,
+            queued_requests,
+            running: self.sequences,
+            stopping: false,
+            prefill_ns_per_token: self.prefill_ns.get(),
+            decode_step_us: self.step_us.get(),
+        }
+    }
+
+    /// Whether there is something to report.
+    pub(crate) fn has_news(&self) -> bool {
+        !self.changes.is_empty() || self.figures() != self.reported
+    }
+
+    /// A report.
+    pub(crate) fn report(&mut self) -> WorkerLoad {
+        self.reported = self.figures();
+        self.reported.sequence += 1;
+        self.reported
+    }
+
+    /// What its cache did since the last report; whether that is all that it holds.
+    pub(crate) fn take_changes(&mut self) -> Option<(bool, Vec<CacheChange>)> {
+        if self.changes.is_empty() {
+            return None;
+        }
+        let anew = !std::mem::replace(&mut self.told, true);
+        Some((anew, std::mem::take(&mut self.changes)))
     }
 }

@@ -89,6 +89,17 @@ impl Profile {
         micros(self.link.layer_us + tokens as f64 * self.link.ns_per_token / 1e3)
     }
 
+    /// What all layers' entries of so many tokens take to another worker where they travel together, when the
+    /// prompt is computed: the part of each layer is charged once.
+    #[must_use]
+    pub fn push_all(&self, tokens: u64) -> Duration {
+        if tokens == 0 {
+            return Duration::ZERO;
+        }
+        let entries = tokens as f64 * f64::from(self.kv.layers);
+        micros(self.link.layer_us + entries * self.link.ns_per_token / 1e3)
+    }
+
     /// Megabytes of weights that a step of so many tokens reads in a layer: those that all tokens share,
     /// and those of the experts that some token takes, if tokens choose among them at random.
     fn weight_mb(&self, tokens: u64) -> f64 {

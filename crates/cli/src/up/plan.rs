@@ -161,8 +161,9 @@ fn doors(args: &UpArgs) -> Result<String, Failure> {
 }
 
 fn roles(args: &UpArgs) -> Vec<(String, WorkerRole)> {
-    if args.aggregated {
-        return vec![("worker-0".to_owned(), WorkerRole::Both)];
+    if let Some(count) = args.aggregated {
+        let worker = |n| (format!("worker-{n}"), WorkerRole::Both);
+        return (0..count).map(worker).collect();
     }
     let of = |role: WorkerRole, count| (0..count).map(move |n| (format!("{role}-{n}"), role));
     of(WorkerRole::Prefill, args.prefill)

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use tandem_core::SequenceId;
-use tandem_core::batching::shares;
+use tandem_core::batching::{StepBounds, next_step, served_to_the_back};
 
 use super::sequence::{DecodeSequence, Limits, PrefillSequence, Refusal};
 use crate::{StepItem, StepPlan};
@@ -82,18 +82,18 @@ impl<P: Default, A: Default> Batch<P, A> {
 
     /// The next step.
     pub(super) fn plan(&self, limits: StepLimits) -> Plan {
-        let ready = self.decodes.iter().enumerate().filter(|(_, d)| d.runs());
-        let decodes = ready
-            .map(|(index, _)| index)
-            .take(limits.max_batch)
-            .collect();
-        let chunk = limits.chunk_tokens as usize;
-        let served = self.prefills.iter().take(chunk);
-        let left: Vec<usize> = served.map(|p| p.end() - p.done).collect();
-        let shares = shares(&left, chunk);
-        let prefills = self.prefills.iter().zip(shares);
-        let prefills = prefills.map(|(p, tokens)| p.done + tokens).collect();
-        Plan { decodes, prefills }
+        let bounds = StepBounds {
+            chunk_tokens: limits.chunk_tokens,
+            max_batch: limits.max_batch,
+        };
+        let left = self.prefills.iter().map(|p| p.end() - p.done);
+        let ready = self.decodes.iter().map(DecodeSequence::runs);
+        let step = next_step(left, ready, bounds);
+        let prefills = self.prefills.iter().zip(step.chunks);
+        Plan {
+            decodes: step.decodes,
+            prefills: prefills.map(|(p, tokens)| p.done + tokens).collect(),
+        }
     }
 
     /// What is told of a step before it runs, where the counter stands at `first_layer`.
@@ -127,9 +127,7 @@ impl<P: Default, A: Default> Batch<P, A> {
     /// A step is over for those that generated in it: who was served goes to the back, who `ended` is
     /// forgotten.
     pub(super) fn end_decodes(&mut self, plan: &Plan, ended: &[SequenceId]) {
-        if let Some(last) = plan.decodes.last() {
-            self.decodes.rotate_left(last + 1);
-        }
+        served_to_the_back(&mut self.decodes, &plan.decodes);
         self.decodes.retain(|d| !ended.contains(&d.id));
     }
 }

@@ -1,0 +1,169 @@
+//! `policies`: routing rules on traces.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::json;
+use tandem_chart::{Axis, Bars, Chart, Size};
+use tandem_loadtest::trace::Slice;
+use tandem_plan::search::{faster, rate};
+use tandem_plan::{FleetPlan, Request, Slo, Summary, simulate};
+use tandem_policies::Rule;
+
+use super::r1::PROFILE;
+use super::report::{Report, cell};
+use super::{ExperimentArgs, pool};
+use crate::failure::Failure;
+use crate::planning::{self, millis, rounded};
+
+/// Excerpts that come with Tandem: name, ending, text.
+const EXCERPTS: [(&str, &str, &str); 2] = [
+    (
+        "mooncake-conversation-excerpt",
+        ".jsonl",
+        include_str!("../../../../policies/traces/mooncake-conversation-excerpt.jsonl"),
+    ),
+    (
+        "azure-2023-code-excerpt",
+        ".csv",
+        include_str!("../../../../policies/traces/azure-2023-code-excerpt.csv"),
+    ),
+];
+const REQUESTS: u32 = 3000;
+const SLO: Slo = Slo {
+    ttft: Duration::from_secs(2),
+    tpot: Duration::from_millis(25),
+};
+
+/// Names and requests of the traces that were asked for, or of the excerpts.
+pub(super) fn traces(args: &ExperimentArgs) -> Result<Vec<(String, Vec<Request>)>, Failure> {
+    let most = args.requests(REQUESTS);
+    let context = planning::profile(PROFILE)?.context_length;
+    let read = |path: &Path, name: String| {
+        let asked = planning::requests(path, Slice::WHOLE, most, context)?;
+        Ok((name, asked.requests))
+    };
+    if args.trace.is_empty() {
+        let excerpt = |(name, ending, text): &(&str, &str, &str)| {
+            let mut file = tempfile::Builder::new()
+                .suffix(ending)
+                .tempfile()
+                .map_err(Failure::fault)?;
+            file.write_all(text.as_bytes()).map_err(Failure::fault)?;
+            read(file.path(), (*name).to_owned())
+        };
+        return EXCERPTS.iter().map(excerpt).collect();
+    }
+    let named = |path: &std::path::PathBuf| {
+        let name = path.file_stem().unwrap_or_default();
+        read(path, name.to_string_lossy().into_owned())
+    };
+    args.trace.iter().map(named).collect()
+}
+
+pub(super) fn run(args: &ExperimentArgs) -> Result<Report, Failure> {
+    let mut found = Vec::new();
+    let mut report = Report::new(json!(null)).says(format!(
+        "{PROFILE}: attained are answers with a first token within 2 s and others within 25 ms each."
+    ));
+    for (at, (name, trace)) in traces(args)?.into_iter().enumerate() {
+        let (decode, speed) = load(&trace)?;
+        let (prefill, trace) = (PREFILL, faster(&trace, speed));
+        let mut rows = Vec::new();
+        let mut policies = Vec::new();
+        let mut bars = Bars::new(
+            format!("TTFT: {name}"),
+            "policy",
+            Axis::linear("s"),
+            ["p50", "p90"],
+        )
+        .sized(WIDE);
+        for (rule, _) in Rule::NAMES {
+            let plan = FleetPlan::apart(pool(PROFILE, prefill)?, pool(PROFILE, decode)?);
+            let mut policy = planning::policy(rule)?;
+            (policy.slo.ttft, policy.slo.tpot) = (Some(SLO.ttft), Some(SLO.tpot));
+            let done = simulate(&plan.under(&policy), &trace).map_err(Failure::mendable)?;
+            let all = Summary::of(&done.outcomes, &SLO);
+            let ttft = [all.ttft.p50, all.ttft.p90, all.ttft.p99].map(millis);
+            bars = bars.group(rule, [ttft[0] / 1e3, ttft[1] / 1e3]);
+            rows.push([
+                format!("`{rule}`"),
+                cell(ttft[0]),
+                cell(ttft[1]),
+                cell(ttft[2]),
+                cell(millis(all.tpot.p90)),
+                format!("{:.1} %", all.cached_share * 100.0),
+                format!("{:.1} %", all.attainment * 100.0),
+                all.local.to_string(),
+            ]);
+            policies.push(json!({
+                "policy": rule,
+                "ttft_ms": { "p50": rounded(ttft[0]), "p90": rounded(ttft[1]), "p99": rounded(ttft[2]) },
+                "tpot_ms_p90": rounded(millis(all.tpot.p90)),
+                "cached_share": rounded(all.cached_share),
+                "attained": all.attained,
+                "late": all.late,
+                "rejected": all.rejected,
+                "local": all.local,
+            }));
+        }
+        let head = [
+            "policy",
+            "TTFT ms, p50",
+            "p90",
+            "p99",
+            "TPOT ms, p90",
+            "found in caches",
+            "attained",
+            "local",
+        ];
+        report = report
+            .says(format!(
+                "{name}, {} requests, {:.2} a second ({speed:.2} times as fast as the trace), {prefill} prefill and \
+                 {decode} decode nodes:",
+                trace.len(),
+                rate(&trace)
+            ))
+            .table(head, &rows);
+        if let Some(stem) = PLOTS.get(at) {
+            report = report.plot(stem, &bars);
+        }
+        found.push(json!({
+            "trace": name,
+            "requests": trace.len(),
+            "speed": rounded(speed),
+            "prefill": prefill,
+            "decode": decode,
+            "policies": policies,
+        }));
+    }
+    report.json = json!({ "traces": found });
+    Ok(report)
+}
+
+/// Room for the names of all rules.
+const WIDE: Size = Size {
+    width: 960.0,
+    height: 300.0,
+};
+/// Plots of the first traces.
+const PLOTS: [&str; 4] = ["policies-1", "policies-2", "policies-3", "policies-4"];
+/// How busy prefill nodes are meant to be, were there no caches: less, and every policy does; more, and none.
+const BUSY: f64 = 0.8;
+const PREFILL: u32 = 4;
+
+/// Decode nodes beside four prefill nodes, and how much faster a trace is to come to keep these busy.
+fn load(trace: &[Request]) -> Result<(u32, f64), Failure> {
+    let profile = planning::profile(PROFILE)?;
+    let span = trace.iter().map(|r| r.at).max().unwrap_or_default();
+    let prompts: Duration = trace
+        .iter()
+        .map(|r| profile.prompt(0, r.prompt - 1, 8192))
+        .sum();
+    let speed = BUSY * f64::from(PREFILL) * span.as_secs_f64() / prompts.as_secs_f64();
+    // Those that decode at once, by steps of 20 ms; one node has sixteen of them in such a step.
+    let tokens: f64 = trace.iter().map(|r| f64::from(r.answer)).sum();
+    let at_once = tokens * 0.02 / span.as_secs_f64().max(1.0) * speed;
+    Ok((((at_once / 16.0).ceil() as u32).clamp(2, 64), speed))
+}
