@@ -391,6 +391,6 @@ mod tests {
             .lines()
             .find(|line| line.contains("fill=\"none\""))
             .unwrap();
-        assert!(top.contains("L466 67\""), "{svg}");
+        assert!(top.contains("L406 67\""), "{svg}");
     }
 }
