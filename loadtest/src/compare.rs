@@ -191,7 +191,7 @@ pub fn compare(a: &Results, b: &Results, rules: Rules) -> Result<Comparison, Com
     }
     let figures = Figure::all(limited);
     let wanted = |a: &Side<'_>, b: &Side<'_>| -> Vec<Figure> {
-        let both = |figure: &&Figure| figure.is_in(a) && figure.is_in(b);
+        let both = |figure: &&Figure| figure.is_in(a, b);
         figures.iter().filter(both).copied().collect()
     };
     let all: usize = pairs.iter().map(|(_, a, b)| wanted(a, b).len()).sum();
@@ -244,7 +244,7 @@ fn differences(a: &Results, b: &Results) -> Vec<Difference> {
     differ("version", Some(&a.version), Some(&b.version));
     let keys: std::collections::BTreeSet<_> = a.settings.keys().chain(b.settings.keys()).collect();
     for key in keys {
-        if !OWN_SETTINGS.contains(&key.as_str()) && key != "model" {
+        if !OWN_SETTINGS.contains(&key.as_str()) && !["model", "asserts"].contains(&key.as_str()) {
             differ(
                 &format!("--{key}"),
                 a.settings.get(key),

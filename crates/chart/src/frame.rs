@@ -140,8 +140,8 @@ impl Frame {
         svg.label((self.left + 4.0, base), Anchor::Start, &class, &name);
     }
 
-    /// Draws a line at a value of x, and its name.
-    pub(crate) fn x_limit(&self, svg: &mut Svg, scale: &Scale, name: &str, x: f64) {
+    /// Draws a line at a value of x, and its name at this height.
+    pub(crate) fn x_limit(&self, svg: &mut Svg, scale: &Scale, name: &str, x: f64, base: f64) {
         let at = self.at_x(scale, x);
         let limit = style::LIMIT;
         let line = format!("{limit} stroke-dasharray=\"5 3\"");
@@ -152,7 +152,7 @@ impl Frame {
             false => (at + 4.0, Anchor::Start),
         };
         let class = format!("{limit} fill=\"currentColor\"");
-        svg.label((x, self.bottom - 6.0), anchor, &class, &name);
+        svg.label((x, base), anchor, &class, &name);
     }
 
     /// About how many ticks the axis of x has room for.

@@ -23,7 +23,7 @@
 //! a script; `kuva` has what is needed and 90,000 lines, but each colour is fixed too. `poloto` can be styled, without
 //! bars, whiskers and waterfalls.
 //!
-//! A chart is 480 units wide by default, in which letters have 12: on a phone it fills the screen and is readable, on
+//! A chart is 420 units wide by default, in which letters have 12: on a phone it fills the screen and is readable, on
 //! a wide page several stand side by side. [`Chart::sized`] makes others.
 #![forbid(unsafe_code)]
 
@@ -60,8 +60,8 @@ pub struct Size {
 impl Default for Size {
     fn default() -> Self {
         Self {
-            width: 480.0,
-            height: 300.0,
+            width: 420.0,
+            height: 290.0,
         }
     }
 }

@@ -203,7 +203,7 @@ impl Chart for Plot {
             frame.limit(&mut svg, name, *y);
         }
         for (name, at) in self.x_limits.iter().filter(|(_, at)| x.holds(*at)) {
-            frame.x_limit(&mut svg, &x, name, *at);
+            frame.x_limit(&mut svg, &x, name, *at, frame.bottom - 6.0);
         }
         svg.finish()
     }
@@ -391,6 +391,6 @@ mod tests {
             .lines()
             .find(|line| line.contains("fill=\"none\""))
             .unwrap();
-        assert!(top.contains("L466 67\""), "{svg}");
+        assert!(top.contains("L406 67\""), "{svg}");
     }
 }

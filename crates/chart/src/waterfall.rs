@@ -42,7 +42,9 @@ pub struct Waterfall {
 
 /// Units from row to row.
 const ROW: f64 = 18.0;
-/// The most that the names take of the width.
+/// Units for a limit's name.
+const LIMIT: f64 = 14.0;
+/// The most that the names take of the width, and the notes.
 const NAMES: f64 = 0.3;
 
 impl Waterfall {
@@ -106,23 +108,13 @@ impl Waterfall {
             svg.rect((left, y + 3.0), (right, y + ROW - 3.0), &attributes, &tip);
             end = end.max(right);
         }
-        let note = fitted(&row.note, frame.right - frame.left);
-        // Behind the last segment where there is room, else inside it.
-        if end + 5.0 + width(&note) <= frame.right + 8.0 {
-            svg.label(
-                (end + 5.0, y + 13.0),
-                Anchor::Start,
-                style::MUTED_TEXT,
-                &note,
-            );
-        } else {
-            svg.label(
-                (end - 4.0, y + 13.0),
-                Anchor::End,
-                " class=\"paper\" fill=\"#ffffff\"",
-                &note,
-            );
-        }
+        let note = fitted(&row.note, self.across * NAMES);
+        svg.label(
+            (end + 5.0, y + 13.0),
+            Anchor::Start,
+            style::MUTED_TEXT,
+            &note,
+        );
     }
 }
 
@@ -144,15 +136,18 @@ impl Chart for Waterfall {
         });
         let legend: Vec<_> = entries.collect();
         let top = crate::legend::heading(&mut body, self.across, &self.title, &legend) + 4.0;
-        let names = self
-            .rows
-            .iter()
-            .map(|row| width(&row.name))
-            .fold(0.0, f64::max);
+        // Limits are named above the rows.
+        let limits = self.limits.len().min(4) as f64 * LIMIT;
+        let top = top + limits;
+        let widest = |of: fn(&Row) -> &str| {
+            let words = self.rows.iter().map(|row| width(of(row)));
+            words.fold(0.0, f64::max).min(self.across * NAMES)
+        };
+        let (names, notes) = (widest(|row| &row.name), widest(|row| &row.note));
         let bottom = top + self.rows.len() as f64 * ROW + 4.0;
         let frame = Frame {
-            left: crate::legend::MARGIN + names.min(self.across * NAMES) + 6.0,
-            right: self.across - crate::legend::MARGIN - 4.0,
+            left: crate::legend::MARGIN + names + 6.0,
+            right: self.across - crate::legend::MARGIN - 4.0 - notes,
             top,
             bottom,
             y: Axis::linear("").fit(std::iter::empty(), 1.0),
@@ -165,8 +160,11 @@ impl Chart for Waterfall {
         for (i, row) in self.rows.iter().enumerate() {
             self.row_at(&mut body, &frame, &scale, top + i as f64 * ROW, row);
         }
-        for (name, x) in self.limits.iter().filter(|(_, x)| scale.holds(*x)) {
-            frame.x_limit(&mut body, &scale, name, *x);
+        let shown = self.limits.iter().filter(|(_, x)| scale.holds(*x));
+        for (i, (name, x)) in shown.enumerate() {
+            // Each name a line lower, so that limits close to each other can be read.
+            let base = top - limits + 10.0 + (i % 4) as f64 * LIMIT;
+            frame.x_limit(&mut body, &scale, name, *x, base);
         }
         frame.x_axis(&mut body, &self.x, &scale);
         let mut svg = Svg::new(self.across, bottom + 36.0, &self.title);

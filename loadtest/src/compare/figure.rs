@@ -155,9 +155,15 @@ impl Figure {
         }
     }
 
-    /// Whether a side has it.
-    pub(super) fn is_in(self, side: &Side<'_>) -> bool {
-        self.within(side, 0.5).is_some()
+    /// Whether both sides have it. Where nothing failed on either, there is nothing to compare.
+    pub(super) fn is_in(self, a: &Side<'_>, b: &Side<'_>) -> bool {
+        let none = |found: &Estimate| found.value == 0.0;
+        match (self.within(a, 0.5), self.within(b, 0.5)) {
+            (Some(a), Some(b)) if matches!(self, Self::Failed | Self::Rejected) => {
+                !(none(&a) && none(&b))
+            }
+            (a, b) => a.is_some() && b.is_some(),
+        }
     }
 
     /// Both sides of it, with the interval that leaves `alpha` outside.

@@ -36,12 +36,15 @@ fn differs(difference: &Difference) -> String {
 fn at(load: &LoadComparison) -> String {
     let (a, b) = load.runs;
     let how = match load.method {
-        Method::BetweenRuns => format!("{a} and {b} runs"),
-        Method::WithinRuns => {
+        Method::BetweenRuns if a.min(b) > 2 => format!("{a} and {b} runs"),
+        Method::BetweenRuns => {
             format!(
-                "{a} and {b} run(s): what differs from run to run is in no interval, --repeats 3 would show it"
+                "{a} and {b} runs: two of a kind show large changes only, --repeats 3 would show more"
             )
         }
+        Method::WithinRuns => format!(
+            "{a} and {b} run(s): what differs from run to run is in no interval, --repeats 3 would show it"
+        ),
     };
     let mut rows = vec![head()];
     rows.extend(load.rows.iter().map(cells));
@@ -65,13 +68,23 @@ fn cells(row: &Row) -> Vec<String> {
         _ if row.a == 0.0 => "-".to_owned(),
         _ => format!("{:+.1} %", (row.b / row.a - 1.0) * 100.0),
     };
-    let limit = |limit: Option<f64>, open: &str| limit.map_or(open.to_owned(), shown);
+    let limit = |limit: f64| match row.unit {
+        Unit::Share => format!("{:+.1}", limit * 100.0),
+        _ => shown(limit),
+    };
+    let between = match (row.low, row.high) {
+        (None, None) => "too few answers".to_owned(),
+        (low, high) => {
+            let shown = |side: Option<f64>| side.map_or("?".to_owned(), limit);
+            format!("{} to {}", shown(low), shown(high))
+        }
+    };
     vec![
         name,
         shown(row.a),
         shown(row.b),
         change,
-        format!("{} to {}", limit(row.low, "?"), limit(row.high, "?")),
+        between,
         word(row.verdict).to_owned(),
     ]
 }
