@@ -6,6 +6,8 @@ use std::fmt::Write;
 use super::table::{number, table};
 use crate::server_metrics::{Family, Labels, SeriesFigures, ServerMetrics};
 
+/// What stands above the columns of [`shown`].
+pub(super) const HEAD: [&str; 7] = ["", "+", "/s", "p50", "p99", "mean", "max"];
 /// Series that a summary shows of one server.
 const MOST_ROWS: usize = 24;
 /// A longer name is cut.
@@ -42,18 +44,12 @@ fn one(metrics: &ServerMetrics) -> String {
     let (url, scrapes) = (&metrics.url, metrics.scrapes);
     let span = number(metrics.span_s);
     let mut text = format!("server      {url}, {scrapes} readings in {span} s\n");
-    let shown = metrics.families.iter().filter(|(_, family)| family.shown);
-    let mut rows: Vec<Vec<String>> = shown
-        .flat_map(|(name, family)| rows(name, family))
-        .collect();
-    let more = rows.len().saturating_sub(MOST_ROWS);
-    rows.truncate(MOST_ROWS);
+    let (mut rows, more) = shown(metrics);
     if rows.is_empty() {
         text += "            none of the metrics that --metrics-match tells has changed; all are in --json\n";
         return text;
     }
-    let head = ["", "+", "/s", "p50", "p99", "mean", "max"];
-    rows.insert(0, head.map(str::to_owned).to_vec());
+    rows.insert(0, HEAD.map(str::to_owned).to_vec());
     text += &table(&rows);
     if more > 0 {
         let _ = writeln!(
@@ -62,6 +58,17 @@ fn one(metrics: &ServerMetrics) -> String {
         );
     }
     text
+}
+
+/// A row for each series that is to be shown and in which something happened, and how many more there are.
+pub(super) fn shown(metrics: &ServerMetrics) -> (Vec<Vec<String>>, usize) {
+    let shown = metrics.families.iter().filter(|(_, family)| family.shown);
+    let mut rows: Vec<Vec<String>> = shown
+        .flat_map(|(name, family)| rows(name, family))
+        .collect();
+    let more = rows.len().saturating_sub(MOST_ROWS);
+    rows.truncate(MOST_ROWS);
+    (rows, more)
 }
 
 /// A family's series in which something happened.

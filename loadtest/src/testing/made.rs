@@ -75,6 +75,7 @@ pub(crate) fn run(rng: &mut SmallRng, load: LoadPoint, repeat: u32, made: Made) 
         phases,
         timeline: vec![second; seconds as usize],
         slowest: Vec::new(),
+        server: Vec::new(),
     }
 }
 

@@ -4,9 +4,10 @@ use serde::Serialize;
 
 use crate::distribution::Distribution;
 use crate::report::table::{ms, number, percent};
-use crate::report::text;
+use crate::report::{server, text};
 use crate::results::{Results, Run};
 use crate::search::Found;
+use crate::server_metrics::ServerMetrics;
 use crate::summary::{Group, Metric, Summary};
 
 /// A table with a head; its first column holds names.
@@ -170,7 +171,31 @@ pub(super) fn of_run(run: &Run) -> Vec<Table> {
         tables.push(failures(measured));
     }
     tables.push(client(run));
+    tables.extend(run.server.iter().map(of_server));
     tables
+}
+
+/// What a server said of itself meanwhile.
+fn of_server(metrics: &ServerMetrics) -> Table {
+    let (rows, more) = server::shown(metrics);
+    let mut caption = format!(
+        "{}: {} readings in {} s",
+        metrics.url,
+        metrics.scrapes,
+        number(metrics.span_s)
+    );
+    if more > 0 {
+        caption += &format!("; {more} more are in the results");
+    }
+    if let Some(problem) = &metrics.problem {
+        caption += &format!("; {} failed: {problem}", metrics.failed);
+    }
+    Table {
+        caption,
+        head: server::HEAD.map(str::to_owned).to_vec(),
+        rows,
+        words: false,
+    }
 }
 
 fn distributions(caption: &str, group: &Group) -> Table {

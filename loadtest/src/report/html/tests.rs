@@ -8,6 +8,7 @@ use crate::assertion::{Unit, Verdict};
 use crate::record::{Failure, FailureKind, Outcome, Phase, keep_slowest};
 use crate::results::LoadPoint;
 use crate::search::{Ended, Found, Probe, SearchPlan};
+use crate::server_metrics::{Family, Kind, Series, SeriesFigures, ServerMetrics};
 use crate::summary::Failures;
 use crate::testing::made::{Made, results, run};
 
@@ -75,6 +76,7 @@ fn everything() -> Results {
     for i in 0..40 {
         keep_slowest(&mut first.slowest, &record(i, 100_000 + i * 10_000));
     }
+    first.server.push(hostile_server());
     let mut results = results(runs);
     results.slos.add(&format!("{HOSTILE}:ttft=90ms")).unwrap();
     for text in [&mut results.url, &mut results.model, &mut results.version] {
@@ -114,6 +116,29 @@ fn everything() -> Results {
         }],
     });
     results
+}
+
+fn hostile_server() -> ServerMetrics {
+    let series = Series {
+        labels: std::iter::once((HOSTILE.to_owned(), HOSTILE.to_owned())).collect(),
+        figures: SeriesFigures::Counter {
+            difference: 1234.0,
+            per_s: 2.0,
+        },
+    };
+    let family = Family {
+        kind: Kind::Counter,
+        shown: true,
+        series: vec![series],
+    };
+    ServerMetrics {
+        url: HOSTILE.to_owned(),
+        scrapes: 7,
+        failed: 1,
+        problem: Some(HOSTILE.to_owned()),
+        families: std::iter::once((HOSTILE.to_owned(), family)).collect(),
+        ..ServerMetrics::default()
+    }
 }
 
 const TAGS: [&str; 37] = [
@@ -207,6 +232,8 @@ fn a_page_has_every_plot_table_and_alarm() {
         "<caption>Assertions</caption>",
         "<caption>Failures</caption>",
         "<caption>The client itself</caption>",
+        ": 7 readings in 0.0 s; 1 failed: ",
+        ">1234<",
         "<p class=\"alarm\">INVALID: 1 of 8 runs.",
         "<p class=\"alarm\">1 of 1 assertions missed.</p>",
         "<td class=\"alarm\">INVALID</td>",
