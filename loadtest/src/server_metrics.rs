@@ -28,8 +28,10 @@ use crate::endpoint::Target;
 use gathered::Gathered;
 use reading::Source;
 
-/// The families that a summary shows: those of vLLM, SGLang and Tandem.
-pub const SHOWN: &str = "vllm:|sglang:|tandem_";
+/// The families that a summary shows: those of vLLM, SGLang and Tandem that tell of tokens, times, queues and caches.
+pub const SHOWN: &str = "(vllm:|sglang:|tandem_)(num_|requests_|request_queue_|queue_|time_|inter_token_|e2e_|prompt_tokens|\
+    generation_tokens|cached_tokens|gen_throughput|token_usage|kv_|cache_|prefix_cache_|retries|migrations|rejections|\
+    worker_pushed)";
 
 /// Time between two readings.
 const EVERY: Duration = Duration::from_secs(1);
@@ -203,7 +205,11 @@ mod tests {
     fn names_are_told_by_their_beginning_or_by_an_expression() {
         let shown = |names: &str, name| names.parse::<Names>().unwrap().0.is_match(name);
         assert!(shown(SHOWN, "vllm:num_requests_running"));
-        assert!(shown(SHOWN, "tandem_ttft_seconds"));
+        assert!(shown(SHOWN, "tandem_time_to_first_token_seconds"));
+        assert!(
+            shown(SHOWN, "sglang:token_usage") && shown(SHOWN, "tandem_worker_pushed_bytes_total")
+        );
+        assert!(!shown(SHOWN, "tandem_build_info"));
         assert!(!shown(SHOWN, "process_vllm:x"));
         assert!(shown(".*_seconds$", "a_seconds") && !shown(".*_seconds$", "a_seconds_x"));
         let error = "a(".parse::<Names>().unwrap_err().to_string();

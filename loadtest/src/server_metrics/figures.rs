@@ -90,12 +90,12 @@ pub enum SeriesFigures {
 }
 
 impl SeriesFigures {
-    /// Whether anything happened.
+    /// Whether anything happened; a gauge that stayed as it was says how the server is set, mostly.
     #[must_use]
     pub fn moved(&self) -> bool {
         match self {
             Self::Counter { difference, .. } => *difference != 0.0,
-            Self::Gauge { min, max, .. } => *min != 0.0 || *max != 0.0,
+            Self::Gauge { min, max, .. } => min != max,
             Self::Histogram { count, .. } => *count != 0.0,
         }
     }

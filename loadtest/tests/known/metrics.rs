@@ -73,7 +73,10 @@ fn a_counter_s_difference_is_that_from_before_the_run_to_after_it() {
     let run = with(|number| {
         (
             200,
-            format!("# TYPE vllm:c counter\nvllm:c {}\n", 100 + 7 * number),
+            format!(
+                "# TYPE vllm:prompt_tokens counter\nvllm:prompt_tokens_total {}\n",
+                100 + 7 * number
+            ),
         )
     });
     let [metrics] = &run.server[..] else {
@@ -85,7 +88,7 @@ fn a_counter_s_difference_is_that_from_before_the_run_to_after_it() {
         metrics.scrapes
     );
     assert_eq!((metrics.failed, &metrics.problem), (0, &None));
-    let family = &metrics.families["vllm:c"];
+    let family = &metrics.families["vllm:prompt_tokens_total"];
     let SeriesFigures::Counter { difference, per_s } = family.series[0].figures else {
         panic!("{family:?}");
     };

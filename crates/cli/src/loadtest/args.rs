@@ -270,8 +270,15 @@ pub(crate) struct LoadtestArgs {
     /// /metrics.
     #[arg(long, value_name = "URL", help_heading = "Output")]
     pub(super) metrics: Vec<String>,
-    /// Which metrics the summary shows: how their names begin, or a regular expression; --json has all.
-    #[arg(long, value_name = "NAMES", default_value = SHOWN, help_heading = "Output")]
+    /// Which metrics the summary shows: how their names begin, or a regular expression; --json has all [default: tokens,
+    /// times, queues and caches of vLLM, SGLang and Tandem]
+    #[arg(
+        long,
+        value_name = "NAMES",
+        default_value = SHOWN,
+        hide_default_value = true,
+        help_heading = "Output"
+    )]
     pub(super) metrics_match: String,
     /// Show rates, times and errors of the last ten seconds while the test goes on, where there is a terminal.
     #[arg(long, conflicts_with = "quiet", help_heading = "Output")]
