@@ -2,6 +2,7 @@
 
 mod report;
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tandem_plan::search::{Goal, Space, Tried, Why, fastest, rate, search, why};
 use tandem_plan::{Pool, Slo};
 use tandem_policies::PolicySettings;
 
-use crate::console::say;
+use crate::console::{complain, say};
 use crate::failure::Failure;
 use crate::planning::{self, Asked, millis};
 
@@ -101,7 +102,13 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         policies: &policies,
         mixed: true,
     };
-    let tried = search(&space, &asked.requests, &goal, |_| ()).map_err(Failure::mendable)?;
+    let watched = std::io::stderr().is_terminal();
+    let heard = |tried: &Tried| {
+        if watched {
+            complain(&report::progress(tried));
+        }
+    };
+    let tried = search(&space, &asked.requests, &goal, heard).map_err(Failure::mendable)?;
     let Some(best) = tried.first().filter(|best| best.best.kept.is_some()) else {
         return Err(impossible(args, &space, &asked)?);
     };

@@ -21,6 +21,12 @@ fn name(prefill: u32, decode: u32) -> String {
     }
 }
 
+/// For someone who waits.
+pub(super) fn progress(tried: &Tried) -> String {
+    let fleet = name(tried.prefill, tried.decode);
+    format!("{fleet}: {} requests/s", rounded(tried.best.rate))
+}
+
 fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
