@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tandem_core::fleet::{Figures, Fleet, LABELS, LabelId, Slot, Worker};
+use tandem_core::fleet::{Figures, Fleet, LABELS, LabelId, Slot};
 use tandem_core::geometry::KvGeometry;
 use tandem_core::pairing::{
     Filtered, Local, NoPair, NoPairReason, Pair, Policy, RequestFacts, Stage, StageWhy, TooLate,
@@ -76,16 +76,17 @@ impl Pairing {
         model.filter(|_| uses(Rule::KvcacheCentric))
     }
 
-    /// A worker's labels at the levels of the topology.
-    fn levels(&self, fleet: &Fleet, worker: &Worker) -> Levels {
+    /// A worker's labels at the levels of the topology: the first ones are those that it has.
+    fn levels(&self, fleet: &Fleet, worker: u16) -> Levels {
+        let (labels, own) = (fleet.labels(), &fleet.traits()[usize::from(worker)].labels);
         let mut ids = [LabelId::NONE; LABELS];
-        let known = self.settings.topology.levels.iter().filter_map(|key| {
-            let value = worker.facts.labels.get(key)?;
-            Some(fleet.labels().id(key, value))
+        let known = self.settings.topology.levels.iter().filter_map(|level| {
+            let key = labels.key(level)?;
+            own.iter().find(|id| labels.key_of(**id) == Some(key))
         });
         ids.iter_mut()
             .zip(known)
-            .for_each(|(id, known)| *id = known);
+            .for_each(|(id, known)| *id = *known);
         ids
     }
 
@@ -128,8 +129,7 @@ impl Pairing {
         let mut best = (f32::NEG_INFINITY, first);
         let mut equals = 0;
         for decode in decodes {
-            let worker = fleet.at(Slot::at(decode.at));
-            let levels = worker.map_or_else(Levels::default, |w| self.levels(fleet, w));
+            let levels = self.levels(fleet, decode.at);
             for prefill in prefills {
                 let near = nearness(known(&levels), &fleet.traits()[usize::from(prefill.at)]);
                 let worth = decode.share + prefill.share + self.settings.pair.topology * near;
@@ -308,8 +308,7 @@ impl Pairing {
         let mut prefill = None;
         why.local = self.local(&look, &look.figures[usize::from(decode)]);
         if why.local.is_none() {
-            let worker = fleet.at(Slot::at(decode)).filter(|_| self.wants_levels());
-            let near = worker.map(|w| self.levels(fleet, w));
+            let near = self.wants_levels().then(|| self.levels(fleet, decode));
             let look = Look {
                 columns: fleet.of_stage(Stage::Prefill),
                 stage: Stage::Prefill,

@@ -27,7 +27,7 @@ use crate::{Incarnation, WorkerId, WorkerRole};
 
 pub use columns::Columns;
 pub use figures::{Figures, LABELS, LABELS as MAX_LABELS, Traits, is};
-pub use labels::{LabelId, Labels};
+pub use labels::{LabelId, LabelKey, Labels};
 pub use picks::Reservation;
 pub use worker::{Mismatch, Standing, Worker, WorkerFacts, WorkerLoad};
 
