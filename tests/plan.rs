@@ -76,25 +76,17 @@ fn a_plan_says_which_fleet_serves_most_and_why() {
 #[test]
 fn policies_are_compared_on_the_same_fleets() {
     let policies = ["--policy", "random", "--policy", "kv_cost"];
-    let base = plan(&[
-        "--trace",
-        CHATS,
-        "--workers",
-        "3",
-        "--requests",
-        "60",
-        "--json",
-    ]);
+    let base = plan(&["--trace", CHATS, "--workers", "4", "--json"]);
     let found = json(&[&base[..], &policies].concat());
     let fleets = found["fleets"].as_array().unwrap();
-    assert_eq!(fleets.len(), 6);
+    assert_eq!(fleets.len(), 8);
     for policy in ["random", "kv_cost"] {
         assert_eq!(
             fleets
                 .iter()
                 .filter(|fleet| fleet["policy"] == policy)
                 .count(),
-            3
+            4
         );
     }
 }
@@ -121,10 +113,7 @@ fn what_cannot_be_planned_is_refused_in_words() {
     assert!(complaint.contains(R1), "the others are named: {complaint}");
     let slo = "ttft=1ms,tpot=1ms";
     let complaint = refused(&["plan", "--profile", R1, "--slo", slo, "--trace", CHATS]);
-    assert!(
-        complaint.contains("The fastest single request"),
-        "{complaint}"
-    );
+    assert!(complaint.contains("fastest single request"), "{complaint}");
     assert!(complaint.contains("ms to its first token"), "{complaint}");
     let complaint = refused(&["plan", "--profile", R1, "--slo", "e2e=1s", "--trace", CHATS]);
     assert!(complaint.contains("want ttft, tpot or both"), "{complaint}");

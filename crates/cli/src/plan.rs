@@ -10,7 +10,7 @@ use clap::Args;
 use tandem_loadtest::slo::Slo as Limits;
 use tandem_loadtest::trace::Slice;
 use tandem_loadtest::units::share;
-use tandem_plan::search::{Goal, Space, Tried, Why, fastest, rate, search, why};
+use tandem_plan::search::{Goal, Space, Tried, Why, alone, rate, search, why};
 use tandem_plan::{Pool, Slo};
 use tandem_policies::PolicySettings;
 
@@ -110,7 +110,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     };
     let tried = search(&space, &asked.requests, &goal, heard).map_err(Failure::mendable)?;
     let Some(best) = tried.first().filter(|best| best.best.kept.is_some()) else {
-        return Err(impossible(args, &space, &asked)?);
+        return Err(impossible(args, &space, (&asked, &goal))?);
     };
     let why = why(&space, best, &asked.requests, &goal).map_err(Failure::mendable)?;
     let found = Found {
@@ -185,31 +185,28 @@ fn workers(args: &PlanArgs, one: &Pool) -> Result<u32, Failure> {
 }
 
 /// Says how far the SLO is from what can be.
-fn impossible(args: &PlanArgs, space: &Space<'_>, asked: &Asked) -> Result<Failure, Failure> {
-    let fleets = match space.workers {
-        1 => vec![space.fleet(0, 1, 0)],
-        _ => vec![space.fleet(0, 1, 0), space.fleet(1, 1, 0)],
+fn impossible(
+    args: &PlanArgs,
+    space: &Space<'_>,
+    (asked, goal): (&Asked, &Goal),
+) -> Result<Failure, Failure> {
+    // With nothing else running, one that does both is the fastest: nothing is pushed.
+    let one = space.fleet(0, 1, 0);
+    let found = alone(&one, &asked.requests, &goal.slo).map_err(Failure::mendable)?;
+    let (ttft, tpot, missed) = found.map_or((0.0, 0.0, 0), |a| {
+        (millis(a.ttft), millis(a.tpot), a.missed)
+    });
+    let all = asked.requests.len();
+    let why = match 1.0 - missed as f64 / all.max(1) as f64 >= goal.attainment {
+        true => {
+            "the trace's bursts, which come at one moment at any rate, are too large for this fleet"
+        }
+        false => "no number of workers helps",
     };
-    let mut alone = Vec::new();
-    for fleet in fleets {
-        alone.extend(fastest(&fleet, &asked.requests).map_err(Failure::mendable)?);
-    }
-    let ttft = alone
-        .iter()
-        .map(|(ttft, _)| millis(*ttft))
-        .fold(f64::INFINITY, f64::min);
-    let tpot = alone
-        .iter()
-        .map(|(_, tpot)| millis(*tpot))
-        .fold(f64::INFINITY, f64::min);
-    let prompt = asked.requests.iter().map(|request| request.prompt).min();
     Ok(Failure::mendable(format!(
-        "--slo {}: no fleet of {} workers keeps it for {} of the requests, at any rate. The fastest single request \
-         ({} prompt tokens, nothing else running) takes {ttft:.1} ms to its first token and {tpot:.1} ms for each \
-         further one",
-        args.slo,
-        space.workers,
-        args.attainment,
-        prompt.unwrap_or(0)
+        "--slo {}: no fleet of {} workers keeps it for {} of the requests, at any rate. With nothing else running the \
+         fastest single request takes {ttft:.1} ms to its first token and {tpot:.1} ms for each further one, and \
+         {missed} of {all} requests miss the SLO: {why}",
+        args.slo, space.workers, args.attainment,
     )))
 }

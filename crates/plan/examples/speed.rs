@@ -4,7 +4,6 @@
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
-    clippy::disallowed_methods,
     reason = "an example that measures"
 )]
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tandem_policies::PolicySettings;
 
 use crate::run::simulate_until;
-use crate::{FleetPlan, PlanError, Pool, Request, Slo, Summary, Usage, simulate};
+use crate::{FleetPlan, Outcome, PlanError, Pool, Request, Slo, Summary, Usage, simulate};
 
 /// What is asked of a fleet.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -220,34 +220,39 @@ pub fn search(
     Ok(all)
 }
 
-/// What the fastest fleet there can be would take for the request of a trace that is answered soonest: each by
-/// itself, on one pair of workers. Time to first token, and time per output token.
+/// What requests get that are each by themselves on a fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alone {
+    /// The earliest first token of any of them.
+    pub ttft: Duration,
+    /// The shortest time per output token of any of them.
+    pub tpot: Duration,
+    /// How many of them do not keep the SLO even so.
+    pub missed: usize,
+}
+
+/// What a trace's requests get where nothing else runs; `None` for a trace without any.
 ///
 /// # Errors
 /// Where the fleet cannot be simulated.
-pub fn fastest(
-    plan: &FleetPlan,
-    trace: &[Request],
-) -> Result<Option<(Duration, Duration)>, PlanError> {
-    let Some(shortest) = trace
-        .iter()
-        .min_by_key(|request| (request.prompt, request.answer))
-    else {
-        return Ok(None);
-    };
-    let alone = Request {
-        at: Duration::ZERO,
-        blocks: None,
+pub fn alone(plan: &FleetPlan, trace: &[Request], slo: &Slo) -> Result<Option<Alone>, PlanError> {
+    let mut all: Option<Alone> = None;
+    for request in trace {
         // A token's time shows from the second on.
-        answer: shortest.answer.max(2),
-        ..shortest.clone()
-    };
-    let done = simulate(plan, &[alone])?;
-    let answer = done
-        .outcomes
-        .first()
-        .and_then(|outcome| outcome.answer().copied());
-    Ok(answer.map(|answer| (answer.ttft, answer.tpot())))
+        let single = Request::new(Duration::ZERO, request.prompt, request.answer.max(2));
+        let done = simulate(plan, &[single])?;
+        let answer = done.outcomes.first().and_then(Outcome::answer);
+        let (ttft, tpot) = answer.map_or((Duration::MAX, Duration::MAX), |a| (a.ttft, a.tpot()));
+        let all = all.get_or_insert(Alone {
+            ttft,
+            tpot,
+            missed: 0,
+        });
+        all.ttft = all.ttft.min(ttft);
+        all.tpot = all.tpot.min(tpot);
+        all.missed += usize::from(!answer.is_some_and(|answer| slo.attained(answer)));
+    }
+    Ok(all)
 }
 
 /// The same requests, so many times as fast.

@@ -7,7 +7,7 @@ use tandem_timing::{Profile, Work};
 
 use tandem_policies::{PolicySettings, Rule};
 
-use super::search::{Goal, Saturates, Space, fastest, highest_rate, search, why};
+use super::search::{Goal, Saturates, Space, alone, highest_rate, search, why};
 use super::*;
 
 mod caches;
@@ -160,11 +160,15 @@ fn a_goal_that_nothing_keeps_has_no_rate_and_the_fastest_request_says_why() {
     let trace = every(Duration::from_secs(1), 5, 100, 10);
     let best = highest_rate(&apart(1, 1), &trace, &goal(1, 1)).unwrap();
     assert_eq!((best.speed, best.rate, best.kept), (0.0, 0.0, None));
-    let (ttft, tpot) = fastest(&apart(1, 1), &trace).unwrap().unwrap();
-    let alone = answers(&apart(1, 1), &trace[..1])[0];
-    assert_eq!((ttft, tpot), (alone.ttft, alone.tpot()));
-    assert!(ttft > Duration::from_millis(1));
-    assert_eq!(fastest(&apart(1, 1), &[]).unwrap(), None);
+    let slo = |ttft_ms| goal(ttft_ms, 1000).slo;
+    let found = alone(&apart(1, 1), &trace, &slo(1)).unwrap().unwrap();
+    let first = answers(&apart(1, 1), &trace[..1])[0];
+    assert_eq!((found.ttft, found.tpot), (first.ttft, first.tpot()));
+    assert!(found.ttft > Duration::from_millis(1));
+    assert_eq!(found.missed, 5);
+    let found = alone(&apart(1, 1), &trace, &slo(1000)).unwrap().unwrap();
+    assert_eq!(found.missed, 0);
+    assert_eq!(alone(&apart(1, 1), &[], &slo(1)).unwrap(), None);
 }
 
 #[test]
