@@ -78,37 +78,46 @@ pub(super) fn run(args: &ExperimentArgs) -> Result<Report, Failure> {
         }));
         all.push((f64::from(page_tokens), figures));
     }
-    let line =
-        |name: &str, at: usize| Series::line(name, all.iter().map(move |(x, f)| (*x, f[at])));
-    let way = Plot::new(
-        "Page size: a layer of 8,192 tokens",
-        Axis::log("tokens of a page"),
-        Axis::linear("ms"),
-    )
-    .series(line("each page a write", 0));
-    let room = Plot::new(
-        "Page size: prefixes found, room wasted",
-        Axis::log("tokens of a page"),
-        Axis::linear("%"),
-    )
-    .series(line("prompt tokens found in a cache", 2))
-    .series(line("room that requests cannot use", 3));
-    let head = [
-        "page tokens",
-        "a layer of 8,192 tokens, ms",
-        "transfer adds to TTFT, ms, p50",
-        "found in caches, %",
-        "room wasted, %",
-        "TTFT ms, p50",
-    ];
+    let [way, room] = plots(&all);
     Ok(Report::new(json!({ "trace": name, "runs": found }))
         .says(format!(
             "{PROFILE}, 3 prefill and 3 decode nodes, {} requests of {name}; each page is one write.",
             trace.len()
         ))
-        .table(head, &rows)
+        .table(HEAD, &rows)
         .plot("page-size-transfer", &way)
         .plot("page-size-room", &room))
+}
+
+const HEAD: [&str; 6] = [
+    "page tokens",
+    "a layer of 8,192 tokens, ms",
+    "transfer adds to TTFT, ms, p50",
+    "found in caches, %",
+    "room wasted, %",
+    "TTFT ms, p50",
+];
+
+/// By tokens of a page, of the figures in the order of [`HEAD`]: the transfer, and the room.
+fn plots(all: &[(f64, [f64; 5])]) -> [Plot; 2] {
+    let line =
+        |name: &str, at: usize| Series::line(name, all.iter().map(move |(x, f)| (*x, f[at])));
+    let x = || Axis::log("tokens of a page");
+    let way = Plot::new(
+        "Page size: a layer of 8,192 tokens",
+        x(),
+        Axis::linear("ms"),
+    );
+    let room = Plot::new(
+        "Page size: prefixes found, room wasted",
+        x(),
+        Axis::linear("%"),
+    );
+    [
+        way.series(line("each page a write", 0)),
+        room.series(line("prompt tokens found in a cache", 2))
+            .series(line("room that requests cannot use", 3)),
+    ]
 }
 
 /// Share of the pages' room in which requests keep nothing.

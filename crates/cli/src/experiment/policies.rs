@@ -108,16 +108,6 @@ pub(super) fn run(args: &ExperimentArgs) -> Result<Report, Failure> {
                 "local": all.local,
             }));
         }
-        let head = [
-            "policy",
-            "TTFT ms, p50",
-            "p90",
-            "p99",
-            "TPOT ms, p90",
-            "found in caches",
-            "attained",
-            "local",
-        ];
         report = report
             .says(format!(
                 "{name}, {} requests, {:.2} a second ({speed:.2} times as fast as the trace), {prefill} prefill and \
@@ -125,7 +115,7 @@ pub(super) fn run(args: &ExperimentArgs) -> Result<Report, Failure> {
                 trace.len(),
                 rate(&trace)
             ))
-            .table(head, &rows);
+            .table(HEAD, &rows);
         if let Some(stem) = PLOTS.get(at) {
             report = report.plot(stem, &bars);
         }
@@ -142,6 +132,16 @@ pub(super) fn run(args: &ExperimentArgs) -> Result<Report, Failure> {
     Ok(report)
 }
 
+const HEAD: [&str; 8] = [
+    "policy",
+    "TTFT ms, p50",
+    "p90",
+    "p99",
+    "TPOT ms, p90",
+    "found in caches",
+    "attained",
+    "local",
+];
 /// Room for the names of all rules.
 const WIDE: Size = Size {
     width: 960.0,

@@ -87,23 +87,36 @@ pub(super) fn ratio(args: &ExperimentArgs) -> Result<Report, Failure> {
         .plot("pd-ratio", &plot))
 }
 
+const CHUNK_HEAD: [&str; 6] = [
+    "fleet",
+    "chunk tokens",
+    "longest stall ms, p99",
+    "TTFT ms, p50",
+    "p99",
+    "tokens/s, p50",
+];
+
+/// Without lines as yet: stalls, first tokens, speeds.
+fn chunk_plots() -> [Plot; 3] {
+    let x = || Axis::log("prompt tokens in a step");
+    let stalls = Axis::log("ms, p99 of requests");
+    [
+        Plot::new("Chunk size: longest stall", x(), stalls),
+        Plot::new("Chunk size: time to first token", x(), Axis::log("ms, p50")),
+        Plot::new(
+            "Chunk size: speed of answers",
+            x(),
+            Axis::linear("tokens/s, p50"),
+        ),
+    ]
+}
+
 const CHUNKS: [u32; 6] = [512, 1024, 2048, 4096, 8192, 16_384];
 
 pub(super) fn chunk(args: &ExperimentArgs) -> Result<Report, Failure> {
     let count = args.requests(1500);
     let (prompt, answer) = (8000, 300);
-    let x = || Axis::log("prompt tokens in a step");
-    let mut stalls = Plot::new(
-        "Chunk size: longest stall",
-        x(),
-        Axis::log("ms, p99 of requests"),
-    );
-    let mut ttfts = Plot::new("Chunk size: time to first token", x(), Axis::log("ms, p50"));
-    let mut speeds = Plot::new(
-        "Chunk size: speed of answers",
-        x(),
-        Axis::linear("tokens/s, p50"),
-    );
+    let mut plots = chunk_plots();
     let (mut rows, mut found) = (Vec::new(), Vec::new());
     // The same two requests a second: on three nodes that do both, and on one and two.
     let trace = poisson(2.0, count, &[(prompt, answer)])?;
@@ -151,23 +164,19 @@ pub(super) fn chunk(args: &ExperimentArgs) -> Result<Report, Failure> {
             all.push((f64::from(chunk_tokens), figures));
         }
         let series = |at: usize| Series::line(name, all.iter().map(move |(x, f)| (*x, f[at])));
-        stalls = stalls.series(series(0));
-        ttfts = ttfts.series(series(1));
-        speeds = speeds.series(series(3));
+        let [stalls, ttfts, speeds] = plots;
+        plots = [
+            stalls.series(series(0)),
+            ttfts.series(series(1)),
+            speeds.series(series(3)),
+        ];
     }
-    let head = [
-        "fleet",
-        "chunk tokens",
-        "longest stall ms, p99",
-        "TTFT ms, p50",
-        "p99",
-        "tokens/s, p50",
-    ];
+    let [stalls, ttfts, speeds] = plots;
     Ok(Report::new(json!({ "runs": found }))
         .says(format!(
             "{PROFILE}: {count} requests of {prompt} + {answer} tokens, 2 a second, Poisson."
         ))
-        .table(head, &rows)
+        .table(CHUNK_HEAD, &rows)
         .plot("chunk-size-stalls", &stalls)
         .plot("chunk-size-ttft", &ttfts)
         .plot("chunk-size-tokens", &speeds))
