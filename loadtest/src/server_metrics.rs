@@ -1,6 +1,6 @@
 //! What a server says of itself during a run: its Prometheus metrics, read before, during and after.
 //!
-//! [`exposition`] and `gathered` are pure; the shell around them is a thread of its own with a task for each address.
+//! `exposition` and `gathered` are pure; the shell around them is a thread of its own with a task for each address.
 //! What must hold: readings never hold up the load. They are made by a thread that sends nothing else, one at a time
 //! for each address, each with a deadline and a limit of bytes; one that fails is noted, and the run goes on.
 
