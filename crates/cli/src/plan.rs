@@ -48,8 +48,8 @@ pub(crate) struct PlanArgs {
     /// GPUs of the fleet, instead.
     #[arg(long, value_name = "N", conflicts_with = "prefill_profile", value_parser = clap::value_parser!(u32).range(1..))]
     gpus: Option<u32>,
-    /// How the gateway chooses: a rule, a preset or a file with a [policy]; several times to compare them [default:
-    /// least_loaded]
+    /// How the gateway chooses: a rule, a preset or a file with a table of policy; several times to compare them
+    /// [default: least_loaded]
     #[arg(long, value_name = "POLICY")]
     policy: Vec<String>,
     /// Prompt tokens in one step.

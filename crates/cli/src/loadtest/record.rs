@@ -12,7 +12,7 @@ use crate::failure::Failure;
 
 #[derive(Args)]
 pub(crate) struct RecordArgs {
-    /// Logs of one gateway or several, written with [log] format = "json"; with [telemetry] log_prefix_hashes = true the
+    /// Logs of one gateway or several, of the format "json"; with log_prefix_hashes in the gateway's table telemetry the
     /// trace has the prompts' shared beginnings.
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<PathBuf>,
