@@ -261,15 +261,18 @@ proptest! {
             plan.transfer = Transfer::Afterwards;
         }
         let plan = plan.under(&policy);
+        let local = FleetPlan::mixed(decode(1)).under(&policy);
         let done = simulate(&plan, &trace).unwrap();
         prop_assert_eq!(done.outcomes.len(), trace.len());
         for (outcome, asked) in done.outcomes.iter().zip(&trace) {
             let outcome = outcome.answer().unwrap();
-            let alone = answers(&plan, std::slice::from_ref(asked))[0];
+            let on = |plan| answers(plan, std::slice::from_ref(asked))[0];
+            // A prompt that its decode worker computes, as some policies have it under load, saves the way.
+            let (alone, local) = (on(&plan), on(&local));
             // Each layer of a step is rounded to a nanosecond.
             let rounding = Duration::from_micros(10);
-            prop_assert!(outcome.ttft + rounding >= alone.ttft);
-            prop_assert!(outcome.decoding + rounding >= alone.decoding);
+            prop_assert!(outcome.ttft + rounding >= alone.ttft.min(local.ttft));
+            prop_assert!(outcome.decoding + rounding >= alone.decoding.min(local.decoding));
             prop_assert!(outcome.ttft >= outcome.queued);
             prop_assert_eq!(outcome.ended, asked.at + outcome.ttft + outcome.decoding);
             prop_assert!(outcome.longest_gap <= outcome.decoding);

@@ -88,16 +88,16 @@ async fn one_trace_holds_lease_dispatch_prefill_and_each_layers_push() {
     }
     assert_eq!(queue.time.1, compute.time.0);
     assert_eq!(compute.time.1, transfer.time.0);
-    // 29 tokens in chunks of 16: each layer goes out in both steps.
+    // 29 tokens in chunks of 16: each layer goes out in both steps, or in one push where whoever watches them
+    // was late.
     let pushes: Vec<&Received> = sent.named("push").collect();
     for layer in 0..layers {
         let layer = layer.to_string();
         let of = pushes
             .iter()
             .filter(|p| p.attributes["tandem.layer"] == layer);
-        assert_eq!(of.count(), 2, "layer {layer}");
+        assert!((1..=2).contains(&of.count()), "layer {layer}: {pushes:#?}");
     }
-    assert_eq!(pushes.len(), 2 * layers);
     let number = |span: &Received, name: &str| span.attributes[name].parse::<u64>().unwrap();
     for what in ["tandem.writes", "tandem.bytes"] {
         let sum: u64 = pushes.iter().map(|push| number(push, what)).sum();

@@ -133,6 +133,7 @@ fn hostile_server() -> ServerMetrics {
     };
     ServerMetrics {
         url: HOSTILE.to_owned(),
+        span_s: 2.0,
         scrapes: 7,
         failed: 1,
         problem: Some(HOSTILE.to_owned()),
@@ -232,7 +233,7 @@ fn a_page_has_every_plot_table_and_alarm() {
         "<caption>Assertions</caption>",
         "<caption>Failures</caption>",
         "<caption>The client itself</caption>",
-        ": 7 readings in 0.0 s; 1 failed: ",
+        ": 7 readings in 2.00 s; 1 failed: ",
         ">1234<",
         "<p class=\"alarm\">INVALID: 1 of 8 runs.",
         "<p class=\"alarm\">1 of 1 assertions missed.</p>",
