@@ -115,6 +115,14 @@ fn a_wrong_command_line_or_file_is_told_with_exit_code_2_before_a_server_is_aske
             "\"model\" is set by the test itself",
         ),
         ("--rate 5 --token-ids 5000", "add --api completions"),
+        (
+            "--rate 5 --requests 5 --start-at 1000",
+            "want seconds since 1970, and this time is over",
+        ),
+        (
+            "--rate 5 --requests 5 --start-at 99999999999",
+            "want seconds since 1970, within a day from now",
+        ),
     ] {
         assert_mendable(at, &nobody, arguments, says);
     }
@@ -346,6 +354,25 @@ fn a_sweep_has_a_row_for_each_load_and_a_slo_that_nothing_meets_ends_a_search() 
             .unwrap()
             .contains("not even the lowest load met it")
     );
+    // Alone a request is as fast as it gets: no lower rate is tried.
+    let arguments = [
+        "--search",
+        "rate",
+        "--search-start",
+        "8",
+        "--slo",
+        "ttft=1us",
+        "--requests",
+        "8",
+        "--output",
+        "1",
+        "--json",
+        "s.json",
+    ];
+    let output = loadtest(at, &server.url(), &arguments).output().unwrap();
+    assert_eq!(code(&output), 1, "{output:?}");
+    let search = results(&at.join("s.json")).search.unwrap();
+    assert_eq!(search.probes.len(), 1, "{search:?}");
 }
 
 #[test]

@@ -7,11 +7,13 @@ use std::io::Write;
 use std::sync::Arc;
 
 use crate::arrivals::{Process, RateCurve};
+use crate::distribution::Distribution;
 use crate::drive::{Live, RunError, keeps_up};
 use crate::harness::Harness;
 use crate::plan::{Load, RunPlan};
 use crate::results::{LoadPoint, Run, RunEnd};
 use crate::search::{Ended, Found, Search, SearchPlan};
+use crate::summary::Metric;
 use crate::units::UnitError;
 use crate::workload::Workload;
 
@@ -145,6 +147,23 @@ pub fn carry_out<'a>(
     })
 }
 
+/// Whether most requests had the server to themselves: less load makes nothing faster.
+fn was_alone(run: &Run) -> bool {
+    let measured = &run.phases.measured.all;
+    let e2e_us = measured
+        .metrics
+        .get(&Metric::E2e)
+        .and_then(Distribution::mean);
+    let answered = measured.counts.answered();
+    // Under way at a time, by Little's law.
+    e2e_us.is_some_and(|us| run.figures.answered_per_s * us / 1e6 < ALONE) && answered >= FEWEST
+}
+
+/// Requests under way at a time, on average, below which a request is alone mostly.
+const ALONE: f64 = 0.5;
+/// Answers from which that is judged.
+const FEWEST: u64 = 5;
+
 impl Conductor<'_> {
     fn each(&mut self, loads: &[(Load, LoadPoint)], repeats: u32) -> Result<(), RunError> {
         for (load, point) in loads {
@@ -171,6 +190,9 @@ impl Conductor<'_> {
             } else if keeps_up(run, &bounds) {
                 let counts = run.phases.measured.all.counts;
                 search.observe(counts.attained, counts.all());
+                if counts.attained == 0 && was_alone(run) {
+                    search.stop(Ended::NoneMet);
+                }
                 doubtful = None;
             } else if doubtful.replace(value) == Some(value) {
                 // Twice: it is not something else on this machine.

@@ -10,6 +10,9 @@ use crate::workload::Source;
 /// Requests of one run, at most: their times are kept in memory.
 pub const MOST_REQUESTS: u64 = 20_000_000;
 
+/// Requests of a shorter time have come at once.
+const SHORTEST_WINDOW: Duration = Duration::from_millis(10);
+
 /// Why a plan cannot be carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
@@ -22,7 +25,9 @@ pub enum ScheduleError {
     )]
     TooMany,
     /// It has none.
-    #[error("the run has no requests: none is scheduled before its end")]
+    #[error(
+        "the run has no requests: none is scheduled before its end; give a longer --duration, a higher rate or --requests"
+    )]
     Empty,
     /// A share of an unknown number.
     #[error(
@@ -110,7 +115,8 @@ impl Schedule {
         }
     }
 
-    /// Seconds of the schedule whose requests are measured; `None` where requests follow each other.
+    /// Seconds of the schedule whose requests are measured; `None` where requests follow each other, or all
+    /// come at once: such a schedule has no rate.
     #[must_use]
     pub fn window(&self) -> Option<Duration> {
         let times = self.times.as_ref()?;
@@ -120,7 +126,8 @@ impl Schedule {
             first => at(first).unwrap_or_default().max(self.bounds.from),
         };
         let to = at(self.bounds.behind).or(self.length).unwrap_or_default();
-        Some(to.min(self.bounds.to).saturating_sub(from))
+        let window = to.min(self.bounds.to).saturating_sub(from);
+        (window >= SHORTEST_WINDOW).then_some(window)
     }
 }
 

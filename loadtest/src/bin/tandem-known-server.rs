@@ -4,6 +4,8 @@
 //!
 //! `first`: to the first token; `gap`: between events; `bundle`: tokens of an event. The model is `known`.
 
+use std::net::SocketAddr;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use tandem_loadtest::known_server::{Behaviour, KnownServer, Script};
@@ -18,6 +20,9 @@ struct Settings {
     bundle: u32,
 }
 
+const USAGE: &str = "usage: tandem-known-server [ADDRESS] [first=20ms] [gap=20ms] [bundle=1]\n\
+                     first: to the first token; gap: between events; bundle: tokens of an event";
+
 fn settings() -> Result<Settings, Error> {
     let mut settings = Settings {
         address: "127.0.0.1:8000".to_owned(),
@@ -31,15 +36,32 @@ fn settings() -> Result<Settings, Error> {
             Some(("gap", time)) => settings.gap = duration(time)?,
             Some(("bundle", tokens)) => settings.bundle = tokens.parse::<u32>()?.max(1),
             Some((name, _)) => return Err(format!("{name}: want first, gap or bundle").into()),
-            None => settings.address = argument,
+            None if argument == "--help" || argument == "-h" => return Err(USAGE.into()),
+            None if argument.parse::<SocketAddr>().is_ok() => settings.address = argument,
+            None => {
+                return Err(
+                    format!("{argument}: want an address such as 127.0.0.1:8000\n{USAGE}").into(),
+                );
+            }
         }
     }
     Ok(settings)
 }
 
+#[allow(clippy::print_stderr, reason = "says what is wrong")]
+fn main() -> ExitCode {
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
 #[tokio::main]
 #[allow(clippy::print_stdout, reason = "says where it listens")]
-async fn main() -> Result<(), Error> {
+async fn serve() -> Result<(), Error> {
     let Settings {
         address,
         first,

@@ -85,8 +85,17 @@ fn cells(row: &Row) -> Vec<String> {
         shown(row.b),
         change,
         between,
-        word(row.verdict).to_owned(),
+        if is_told(row) {
+            word(row.verdict).to_owned()
+        } else {
+            "cannot tell".to_owned()
+        },
     ]
+}
+
+/// Whether there were enough answers for a verdict.
+const fn is_told(row: &Row) -> bool {
+    row.low.is_some() || row.high.is_some()
 }
 
 /// As the summary of a test names it: `TTFT p99 ms`.
@@ -107,10 +116,15 @@ fn summary(found: &Comparison) -> String {
     let count = |verdict| found.rows().filter(|row| row.verdict == verdict).count();
     let (worse, better) = (count(Verdict::Worse), count(Verdict::Better));
     let all = found.rows().count();
+    let untold = found.rows().filter(|row| !is_told(row)).count();
+    let untold_of = match untold {
+        0 => String::new(),
+        untold => format!(", {untold} of too few answers to tell"),
+    };
     format!(
-        "{worse} worse, {better} better, {} within noise; all intervals hold together with {}, and changes of times \
+        "{worse} worse, {better} better, {} within noise{untold_of}; all intervals hold together with {}, and changes of times \
          and rates below {} count as none\n",
-        all - worse - better,
+        all - worse - better - untold,
         percent(found.rules.confidence),
         percent(found.rules.least)
     )

@@ -33,6 +33,17 @@ fn a_rate_ends_by_count_by_time_or_with_its_curve() {
 }
 
 #[test]
+fn requests_that_all_come_at_once_have_no_rate() {
+    let at_once = |requests| RunPlan {
+        requests: Some(requests),
+        ..plan(open("100000"))
+    };
+    let window = |requests| Schedule::of(&at_once(requests)).unwrap().window();
+    assert_eq!(window(900), None);
+    assert_eq!(window(2000), Some(Duration::from_millis(20)));
+}
+
+#[test]
 fn margins_are_kept_apart_by_time_by_number_and_by_share() {
     for (warm_up, cool_down) in [
         (Margin::Time(seconds(2)), Margin::Time(seconds(3))),

@@ -232,8 +232,28 @@ pub(super) fn of_server(mut base: RunPlan, harness: &Harness) -> RunPlan {
 fn start_at(seconds: f64) -> Result<SystemTime, Failure> {
     let since = Duration::try_from_secs_f64(seconds);
     let at = since.ok().and_then(|since| UNIX_EPOCH.checked_add(since));
-    at.ok_or_else(|| wrong("--start-at", format!("{seconds}: want seconds since 1970")))
+    let want = |what: &str| {
+        wrong(
+            "--start-at",
+            format!("{seconds}: want seconds since 1970{what}"),
+        )
+    };
+    let at = at.ok_or_else(|| want(""))?;
+    let now = SystemTime::now();
+    // Parts that begin at different times would not be one test.
+    if at + LATE < now {
+        return Err(want(", and this time is over"));
+    }
+    if at > now + FARTHEST {
+        return Err(want(", within a day from now"));
+    }
+    Ok(at)
 }
+
+/// By so much a start may be over.
+const LATE: Duration = Duration::from_secs(1);
+/// A start is not waited for longer.
+const FARTHEST: Duration = Duration::from_hours(24);
 
 fn extra(args: &LoadtestArgs) -> Result<Map<String, Value>, Failure> {
     let Some(text) = &args.body else {

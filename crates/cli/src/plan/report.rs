@@ -228,7 +228,10 @@ impl Found<'_> {
             text,
             "why no more: at {} requests/s {} ({} of the first tokens and {} of the answers' tokens are late)",
             rounded(why.rate),
-            saturates(why.saturates).1,
+            match (why.saturates, best.prefill) {
+                (Saturates::Prefill, 0) => "prompts wait to be computed",
+                (what, _) => saturates(what).1,
+            },
             percent(why.late_ttft),
             percent(why.late_tpot),
         );
