@@ -1,8 +1,10 @@
 //! Percentiles against what the server says that it wrote, to 1 ms or 1 %.
 //!
 //! What is compared are two clocks' views of the same writes, so what the server does late is no error. What
-//! the machine does between a write and its reading is; a run in which the harness itself says that it did not
-//! keep up is made again.
+//! the machine does between a write and its reading is. A run in which the harness itself says that it did not
+//! keep up is made again; so are a few others, as its bounds are on 99th percentiles: one event in hundreds that
+//! the machine brings late is within them and can be the 99.9th, or stand where times lie far apart. An error
+//! of the harness is there in every run.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -15,6 +17,8 @@ use tandem_loadtest::summary::Metric;
 use crate::support::{Done, SCRIPT, Server, ms, open, plan, run, synthetic};
 
 const TRIES: usize = 10;
+/// Runs that call themselves valid and are wrong, at most.
+const UNLUCKY: usize = 2;
 /// The client's own delay must be below what is tested for.
 const BOUNDS: Bounds = Bounds {
     lateness: Duration::from_micros(700),
@@ -101,6 +105,7 @@ fn check(
     also: impl Fn(&Done),
 ) {
     let mut wrong = String::new();
+    let mut unlucky = 0;
     for _ in 0..TRIES {
         let server = Server::answering(move |asked| answer(asked.number, asked.at));
         let harness = server.harness().unwrap();
@@ -114,9 +119,10 @@ fn check(
             Ok(()) => return,
             Err(what) => wrong = format!("{wrong}\n{what}  {invalid}"),
         }
+        unlucky += usize::from(invalid.is_empty());
         assert!(
-            !invalid.is_empty(),
-            "a run that calls itself valid is wrong: {wrong}"
+            unlucky <= UNLUCKY,
+            "{unlucky} runs that call themselves valid are wrong: {wrong}"
         );
     }
     panic!("no run was valid: {wrong}");
