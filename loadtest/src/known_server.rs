@@ -86,6 +86,8 @@ pub struct Behaviour {
 pub struct Note {
     /// The request's x-request-id.
     pub request_id: String,
+    /// Its x-session-id.
+    pub session: Option<String>,
     /// When its last byte had been read.
     pub asked: Instant,
     /// When each event with tokens had been written, and its tokens.

@@ -102,6 +102,8 @@ pub struct RunPlan {
     pub asking: Asking,
     /// A header that carries the request's class.
     pub class_header: Option<http::HeaderName>,
+    /// A header that carries what the request's session goes by.
+    pub session_header: Option<http::HeaderName>,
     /// When an answer is late.
     pub slos: Slos,
     /// No more requests (or sessions) than this.

@@ -42,6 +42,7 @@ pub(crate) fn plan(load: Load) -> RunPlan {
             extra: serde_json::Map::new(),
         },
         class_header: None,
+        session_header: None,
         slos: Slos::default(),
         requests: None,
         duration: None,

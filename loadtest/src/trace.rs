@@ -30,6 +30,15 @@ pub struct TraceRow {
     pub class: Option<Box<str>>,
 }
 
+impl TraceRow {
+    /// What its session goes by: its second block, as the first is a system prompt that many have; `None` where the
+    /// trace does not say.
+    #[must_use]
+    pub fn session(&self) -> Option<u64> {
+        self.blocks.get(1).copied()
+    }
+}
+
 /// The part of a trace that is used, its first row at 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {

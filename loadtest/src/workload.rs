@@ -30,6 +30,8 @@ pub struct Item {
     pub index: u64,
     /// Its class: a place in [`Workload::class_names`].
     pub class: usize,
+    /// What its session goes by; `None` where the trace does not say.
+    pub session: Option<u64>,
     /// What is asked, one after the other.
     pub turns: Vec<Turn>,
 }
@@ -137,6 +139,7 @@ impl Workload {
                 Some(Item {
                     index,
                     class: class(own.class.as_deref()),
+                    session: Some(index),
                     turns: vec![turn],
                 })
             }
@@ -145,6 +148,7 @@ impl Workload {
                 Some(Item {
                     index,
                     class: class(row.class.as_deref()),
+                    session: row.session(),
                     turns: vec![self.replay(row, trace.block_tokens, index)],
                 })
             }

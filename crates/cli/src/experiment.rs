@@ -4,15 +4,16 @@
 //! An experiment simulates fleets and makes one [`Report`] of it: a table for people, JSON, and plots. It takes nothing
 //! from what was published but the set-up; profiles are fitted to the times of components, elsewhere.
 
+mod chunk_size;
 mod layerwise;
 mod local_prefill;
 mod page_size;
+mod pd_ratio;
 mod policies;
 mod r1;
 mod r1_dp;
 mod real;
 mod report;
-mod sizes;
 mod ttft;
 
 use std::fs;
@@ -44,7 +45,10 @@ pub(crate) struct ExperimentArgs {
     /// Of policies and page-size: replay this trace instead of the excerpts that come with Tandem; several times.
     #[arg(long, value_name = "FILE")]
     trace: Vec<PathBuf>,
-    /// Of r1-tp: start real gateways and workers of the timed engine and load them, instead of simulating.
+    /// Of policies: only this rule; several times.
+    #[arg(long, value_name = "RULE")]
+    policy: Vec<String>,
+    /// Of r1-tp, pd-ratio and policies: start real gateways and workers of the timed engine and load them too.
     #[arg(long)]
     real: bool,
     /// Seconds that pass for one of the profile's [default: 1]
@@ -89,12 +93,12 @@ const ALL: &[Experiment] = &[
     Experiment {
         name: "pd-ratio",
         what: "how many prefill and decode nodes serve most, by kind of request",
-        run: sizes::ratio,
+        run: pd_ratio::run,
     },
     Experiment {
         name: "chunk-size",
         what: "prompt tokens in a step: stalls against time to first token",
-        run: sizes::chunk,
+        run: chunk_size::run,
     },
     Experiment {
         name: "page-size",
@@ -154,7 +158,12 @@ pub(crate) fn run(args: &ExperimentArgs) -> Result<(), Failure> {
 /// What would be ignored is refused.
 fn refuse_unused(args: &ExperimentArgs, name: &str) -> Result<(), Failure> {
     let unused = [
-        ("--real", args.real, name == "r1-tp"),
+        (
+            "--real",
+            args.real,
+            ["r1-tp", "pd-ratio", "policies"].contains(&name),
+        ),
+        ("--policy", !args.policy.is_empty(), name == "policies"),
         (
             "--trace",
             !args.trace.is_empty(),
@@ -173,6 +182,11 @@ fn refuse_unused(args: &ExperimentArgs, name: &str) -> Result<(), Failure> {
 }
 
 impl ExperimentArgs {
+    /// Seconds that pass for one of the profile's.
+    fn scale(&self) -> f64 {
+        self.time_scale.unwrap_or(1.0)
+    }
+
     fn requests(&self, default: u32) -> usize {
         self.requests.unwrap_or(default) as usize
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tandem_config::{Config, PROFILES, load_profile, parse_profile};
 use tandem_loadtest::trace::{Slice, Trace};
-use tandem_plan::{Blocks, Request};
-use tandem_policies::{PolicySettings, Rule, Scorer};
+use tandem_plan::{Blocks, Request, Slo};
+use tandem_policies::{PolicySettings, Rule};
 use tandem_timing::Profile;
 
 use crate::failure::Failure;
@@ -54,14 +54,20 @@ pub(crate) fn profile(name: &str) -> Result<Profile, Failure> {
 
 /// A rule for both stages, a preset, or a file with a `[policy]`.
 pub(crate) fn policy(name: &str) -> Result<PolicySettings, Failure> {
+    let own = |text: &str| {
+        let parsed = Config::parse(text, Path::new(name));
+        parsed.map_err(|problems| Failure::fault(problems.to_string()))
+    };
     if let Some((_, rule)) = Rule::NAMES.iter().find(|(known, _)| *known == name) {
-        return Ok(of_rule(*rule));
+        let mut settings = own(&rule_table(*rule, &PROMISE))?
+            .policy
+            .unwrap_or_default();
+        // Whoever takes it has a promise of its own, or none.
+        settings.slo = PolicySettings::default().slo;
+        return Ok(settings);
     }
     let config = match PRESETS.iter().find(|(known, _)| *known == name) {
-        Some((_, text)) => {
-            let parsed = Config::parse(text, Path::new(name));
-            parsed.map_err(|problems| Failure::fault(problems.to_string()))?
-        }
+        Some((_, text)) => own(text)?,
         None if name.contains('/') || name.ends_with(".toml") => Config::load(Path::new(name))?,
         None => {
             let rules = Rule::NAMES.iter().map(|(name, _)| *name);
@@ -77,15 +83,27 @@ pub(crate) fn policy(name: &str) -> Result<PolicySettings, Failure> {
     config.policy.ok_or_else(none)
 }
 
-/// A rule for both stages; `scored` weighs what a worker holds, when it would answer, its room and its steps.
-fn of_rule(rule: Rule) -> PolicySettings {
-    let mut settings = PolicySettings::default();
-    (settings.prefill.choose, settings.decode.choose) = (rule, rule);
-    if rule == Rule::Scored {
-        settings.prefill.weights = vec![(Scorer::Prefix, 1.0), (Scorer::Ttft, 2.0)];
-        settings.decode.weights = vec![(Scorer::Pages, 1.0), (Scorer::Tpot, 1.0)];
-    }
-    settings
+/// Some rules are refused without one.
+const PROMISE: Slo = Slo {
+    ttft: Duration::from_secs(2),
+    tpot: Duration::from_millis(25),
+};
+
+/// A configuration's `[policy]`: a rule for both stages, with what is promised; `scored` weighs what a worker holds, when
+/// it would answer, its room and its steps.
+pub(crate) fn rule_table(rule: Rule, slo: &Slo) -> String {
+    let weights = |stage: &str, weights: &str| match rule {
+        Rule::Scored => format!("[policy.{stage}]\nweights = {{ {weights} }}\n"),
+        _ => String::new(),
+    };
+    format!(
+        "[policy]\nchoose = \"{}\"\n[policy.slo]\nttft_ms = {}\ntpot_ms = {}\n{}{}",
+        rule.as_str(),
+        slo.ttft.as_millis().max(1),
+        slo.tpot.as_millis().max(1),
+        weights("prefill", "prefix = 1, ttft = 2"),
+        weights("decode", "pages = 1, tpot = 1")
+    )
 }
 
 /// A trace's requests, and how many of them were shortened.
@@ -123,8 +141,7 @@ fn of_trace(trace: &Trace, most: usize, context: u32) -> Asked {
                 tokens: trace.block_tokens,
                 ids: ids.into(),
             }),
-            // The first block is a system prompt that many have, the second tells conversations apart.
-            session: row.blocks.get(1).copied(),
+            session: row.session(),
             ..Request::new(row.at, prompt, answer)
         }
     };

@@ -23,6 +23,7 @@ pub(super) struct Call<'a> {
     pub(super) index: u64,
     pub(super) number: u32,
     pub(super) class: usize,
+    pub(super) session: Option<u64>,
     pub(super) turn: &'a Turn,
     pub(super) body: Bytes,
     /// Whether the answer's text is wanted.
@@ -205,6 +206,12 @@ fn headers(context: &Context, call: &Call<'_>, request_id: &str) -> HeaderMap {
     }
     if let Some((name, classes)) = &context.class_header {
         headers.insert(name.clone(), classes[call.class].clone());
+    }
+    if let (Some(name), Some(session)) = (&context.plan.session_header, call.session) {
+        let seed = context.plan.workload.seed;
+        if let Ok(value) = HeaderValue::try_from(format!("{seed}-{session}")) {
+            headers.insert(name.clone(), value);
+        }
     }
     headers
 }

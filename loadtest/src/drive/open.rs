@@ -96,6 +96,7 @@ fn unsent(runtime: &Handle, context: &Arc<Context>, one: &Prepared, scheduled: I
         index: one.index,
         number: 0,
         class: one.class,
+        session: one.session,
         turn: &one.first,
         body: one.body.clone(),
         keep_text: false,

@@ -13,6 +13,7 @@ pub(super) const AHEAD: usize = 256;
 pub(super) struct Prepared {
     pub(super) index: u64,
     pub(super) class: usize,
+    pub(super) session: Option<u64>,
     pub(super) first: Turn,
     pub(super) later: Vec<Turn>,
     pub(super) body: Bytes,
@@ -30,6 +31,7 @@ impl Prepared {
         Some(Self {
             index: item.index,
             class: item.class,
+            session: item.session,
             body: conversation.body(asking, first.output_tokens),
             conversation: (!later.is_empty()).then_some(conversation),
             first,

@@ -18,6 +18,7 @@ pub(super) async fn session(entered: Entered, mut one: Prepared, mut scheduled: 
             index: one.index,
             number: number as u32,
             class: one.class,
+            session: one.session,
             turn: &turn,
             body: body.clone(),
             keep_text: next.is_some(),

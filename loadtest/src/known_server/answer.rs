@@ -125,6 +125,7 @@ impl Answer {
             model: asking.body["model"].as_str().unwrap_or("").to_owned(),
             note: Note {
                 request_id: asking.request_id.clone(),
+                session: asking.session.clone(),
                 asked: asking.at,
                 events: Vec::new(),
                 ended: None,

@@ -12,6 +12,7 @@ pub(super) struct Asking {
     pub(super) line: String,
     pub(super) authorization: Option<String>,
     pub(super) request_id: String,
+    pub(super) session: Option<String>,
     pub(super) body: Value,
     pub(super) bytes: usize,
     pub(super) at: Instant,
@@ -31,6 +32,7 @@ struct Head {
     line: String,
     authorization: Option<String>,
     request_id: String,
+    session: Option<String>,
     length: usize,
     body_at: usize,
 }
@@ -50,6 +52,7 @@ impl Reader {
                     line: head.line,
                     authorization: head.authorization,
                     request_id: head.request_id,
+                    session: head.session,
                     body: body.unwrap_or(Value::Null),
                     bytes: head.length,
                     at,
@@ -91,6 +94,7 @@ fn head(bytes: &[u8]) -> io::Result<Option<Head>> {
         ),
         authorization: header("authorization"),
         request_id: header("x-request-id").unwrap_or_default(),
+        session: header("x-session-id"),
         length: length.unwrap_or(0),
         body_at,
     }))

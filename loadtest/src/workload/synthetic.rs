@@ -64,6 +64,7 @@ impl Synthetic {
         Item {
             index,
             class,
+            session: Some(index),
             turns: turns.collect(),
         }
     }

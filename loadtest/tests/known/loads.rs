@@ -1,6 +1,6 @@
 //! Loads: how many at a time, sessions, parts, limits.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use tandem_loadtest::known_server::Script;
@@ -8,7 +8,7 @@ use tandem_loadtest::plan::{Margin, RunPlan};
 use tandem_loadtest::record::{Outcome, Phase};
 use tandem_loadtest::results::{Figures, Part};
 
-use crate::support::{SCRIPT, Server, closed, ms, open, plan, run, synthetic};
+use crate::support::{Done, SCRIPT, Server, closed, ms, open, plan, run, synthetic};
 
 #[test]
 fn a_fixed_concurrency_is_reached_and_not_passed() {
@@ -49,6 +49,31 @@ fn a_session_goes_on_with_the_answer_and_thinks_first() {
             assert!(pair[1].scheduled_us < ended + 600_000, "{pair:?}");
         }
     }
+}
+
+#[test]
+fn the_requests_of_a_session_carry_one_name_where_a_header_for_it_is_named() {
+    let server = Server::answering(|_| SCRIPT);
+    let harness = server.harness().unwrap();
+    let mut plan = RunPlan {
+        requests: Some(2),
+        session_header: Some("x-session-id".parse().unwrap()),
+        ..plan(&harness, open("50", "constant"), synthetic("3", "0s"))
+    };
+    let named = |done: &Done| {
+        let mut count = BTreeMap::new();
+        for note in server.notes_of(&done.records) {
+            *count.entry(note.session).or_insert(0) += 1;
+        }
+        count
+    };
+    let name = |name: &str| Some(name.to_owned());
+    // By the seed and the session's number.
+    let first = [(name("5-0"), 3), (name("5-1"), 3)];
+    assert_eq!(named(&run(&harness, &plan)), first.clone().into());
+    plan.session_header = None;
+    let both = [(None, 6)].into_iter().chain(first);
+    assert_eq!(named(&run(&harness, &plan)), both.collect());
 }
 
 #[test]

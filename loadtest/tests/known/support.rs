@@ -148,6 +148,7 @@ pub(crate) fn plan(harness: &Harness, load: Load, workload: Workload) -> RunPlan
             extra: serde_json::Map::new(),
         },
         class_header: None,
+        session_header: None,
         slos: Slos::default(),
         requests: None,
         duration: None,

@@ -7,10 +7,11 @@
 
 use serde_json::{Value, json};
 use tandem_chart::{Axis, Plot, Series};
-use tandem_plan::{FleetPlan, Request, Summary};
+use tandem_plan::{FleetPlan, Request, Slo, Summary};
 
+use super::real::measure;
 use super::report::{Report, cell};
-use super::{ExperimentArgs, poisson, pool, real, simulated};
+use super::{ExperimentArgs, poisson, pool, simulated};
 use crate::failure::Failure;
 use crate::planning::{millis, rounded};
 
@@ -19,19 +20,19 @@ pub(super) const PROFILE: &str = "deepseek-r1-tp8-h200";
 pub(super) const PROMPT: u32 = 4000;
 pub(super) const ANSWER: u32 = 400;
 /// One a second for each of three decode nodes.
-pub(super) const RATE: f64 = 3.0;
+const RATE: f64 = 3.0;
 /// Assumed: the same requests, on so many nodes that do both.
-pub(super) const MIXED: u32 = 2;
+const MIXED: u32 = 2;
 const REQUESTS: u32 = 2000;
 
 /// What a fleet's requests got.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Figures {
     pub(super) tps_p50: f64,
-    pub(super) longest_stall_ms_p99: f64,
-    pub(super) longest_stall_ms_p50: f64,
-    pub(super) ttft_ms_p50: f64,
-    pub(super) ttft_ms_p99: f64,
+    longest_stall_ms_p99: f64,
+    longest_stall_ms_p50: f64,
+    ttft_ms_p50: f64,
+    ttft_ms_p99: f64,
 }
 
 impl Figures {
@@ -85,7 +86,7 @@ pub(super) const HEAD: [&str; 7] = [
 
 pub(super) fn run(args: &ExperimentArgs) -> Result<Report, Failure> {
     if args.real {
-        return real::run(args);
+        return run_real(args);
     }
     let count = args.requests(REQUESTS);
     let trace = poisson(RATE, count, &[(PROMPT, ANSWER)])?;
@@ -126,6 +127,53 @@ pub(super) fn run(args: &ExperimentArgs) -> Result<Report, Failure> {
         ))
         .table(HEAD, &rows);
     sweep(report, count)
+}
+
+const REAL_REQUESTS: u32 = 120;
+
+/// The two fleets as processes, beside the same simulated.
+fn run_real(args: &ExperimentArgs) -> Result<Report, Failure> {
+    let count = args.requests(REAL_REQUESTS);
+    let trace = poisson(RATE, count, &[(PROMPT, ANSWER)])?;
+    let fleets = [
+        (
+            "mixed",
+            format!("{MIXED} mixed nodes"),
+            FleetPlan::mixed(pool(PROFILE, MIXED)?),
+        ),
+        (
+            "disaggregated",
+            "1 prefill, 3 decode nodes".to_owned(),
+            FleetPlan::apart(pool(PROFILE, 1)?, pool(PROFILE, 3)?),
+        ),
+    ];
+    let mut json = json!({});
+    let (mut rows, mut doubts) = (Vec::new(), Vec::new());
+    for (name, fleet, plan) in fleets {
+        let simulated = figures(&plan, &trace)?;
+        let measured = measure(args, &plan, None, &trace)?;
+        let found = Figures::of(&measured.summary(&Slo::ANY));
+        let per_node = RATE / f64::from(plan.decode.workers);
+        rows.extend([
+            found.row(&fleet, per_node),
+            simulated.row("the same, simulated", per_node),
+        ]);
+        json[name] = found.json(&json!({
+            "time_scale": args.scale(),
+            "requests": count,
+            "invalid": measured.invalid,
+            "simulated": simulated.json(&json!({})),
+        }));
+        doubts.extend(measured.invalid);
+    }
+    Ok(Report::new(json)
+        .says(format!(
+            "{PROFILE}, real processes: {count} requests of {PROMPT} + {ANSWER} tokens, {RATE} a second of the profile's \
+             time, of which one takes {} s. Times are the profile's.",
+            args.scale()
+        ))
+        .table(HEAD, &rows)
+        .doubts(&doubts))
 }
 
 fn figures(plan: &FleetPlan, trace: &[Request]) -> Result<Figures, Failure> {

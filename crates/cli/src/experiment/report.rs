@@ -43,6 +43,14 @@ impl Report {
         self.says(text.trim_end())
     }
 
+    /// With what the harness says against its own figures.
+    pub(super) fn doubts(self, invalid: &[String]) -> Self {
+        let says = |report: Self, why: &String| {
+            report.says(format!("The client's figures are in doubt: {why}"))
+        };
+        invalid.iter().fold(self, says)
+    }
+
     /// With a plot more.
     pub(super) fn plot(mut self, stem: &'static str, chart: &impl Chart) -> Self {
         self.plots.push((stem, chart.file()));

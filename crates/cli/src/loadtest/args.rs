@@ -110,6 +110,9 @@ pub(crate) struct LoadtestArgs {
     /// A header that carries the name of a request's class, such as x-tandem-class.
     #[arg(long, value_name = "NAME", help_heading = "Requests")]
     pub(super) class_header: Option<String>,
+    /// A header that names a request's session, such as x-session-id: requests with one beginning have one name.
+    #[arg(long, value_name = "NAME", help_heading = "Requests")]
+    pub(super) session_header: Option<String>,
     /// Shared beginnings: GROUPSxTOKENS such as 8x1024, before the prompts' own tokens; 8x1024:1.2 asks the first groups
     /// more often.
     #[arg(long, value_name = "GROUPS", help_heading = "Requests")]

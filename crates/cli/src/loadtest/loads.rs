@@ -186,10 +186,8 @@ pub(super) fn base(
 ) -> Result<RunPlan, Failure> {
     let whole = Part { number: 1, of: 1 };
     let part = args.part.as_deref().map(|text| flag("--part", text));
-    let header = args
-        .class_header
-        .as_deref()
-        .map(|name| flag("--class-header", name));
+    let header =
+        |flag_name: &str, name: Option<&String>| name.map(|name| flag(flag_name, name)).transpose();
     Ok(RunPlan {
         // Each run has its own.
         load: Load::Trace { speed: 1.0 },
@@ -203,7 +201,8 @@ pub(super) fn base(
             ignore_eos: args.ignore_eos,
             extra: extra(args)?,
         },
-        class_header: header.transpose()?,
+        class_header: header("--class-header", args.class_header.as_ref())?,
+        session_header: header("--session-header", args.session_header.as_ref())?,
         slos,
         requests: args.requests,
         duration: time("--duration", args.duration.as_deref())?,
