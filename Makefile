@@ -25,7 +25,7 @@ check: ## formatting, lints, licences, the dependency rule, documentation
 	@scripts/prepare.sh build-essential
 	@scripts/check
 
-bench: ## measure the transfer engine and disaggregation, as ratios
+bench: ## measure transfers, choices of workers, disaggregation and the relay
 	@scripts/prepare.sh
 	@scripts/fetch-model > /dev/null
 	@$(NATIVE) scripts/bench $(ARGS)

@@ -29,7 +29,7 @@ pub struct WorkerConfig {
     pub model_sha256: Option<Sha256>,
     /// The name clients ask for; `None`, the default: the file's name without its ending and quantisation.
     pub model_name: Option<String>,
-    /// How much KV cache it has. Default 256 MiB.
+    /// How much KV cache it has. Default 512 MiB.
     pub kv: KvBudget,
     /// Tokens in one KV page. Default 16.
     pub page_tokens: u16,
