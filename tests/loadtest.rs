@@ -104,6 +104,10 @@ fn a_wrong_command_line_or_file_is_told_with_exit_code_2_before_a_server_is_aske
             "--rate 5 --assert p42_ttft<5",
             "--assert \"p42_ttft<5\": want an assertion",
         ),
+        (
+            "--sweep policy=a,b",
+            "--sweep \"policy=a,b\": want rate=1,2,4 or concurrency=1,2,4 (or --vary",
+        ),
         ("--rate 5 --slo ttft", "--slo \"ttft\": want limits"),
         (
             "--rate 5 --slo x:ttft=1s",

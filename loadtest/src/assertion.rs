@@ -208,7 +208,7 @@ impl Assertion {
         let found = self.subject.of(run);
         Verdict {
             assertion: self.text.clone(),
-            load: run.load.to_string(),
+            load: run.place().to_string(),
             found,
             unit: self.subject.unit(),
             holds: found.is_some_and(|found| match self.order {

@@ -20,7 +20,7 @@ mod tests;
 
 use serde::Serialize;
 
-use crate::results::{LoadPoint, OWN_SETTINGS, Results, Run, RunEnd, loads, same_load};
+use crate::results::{OWN_SETTINGS, Place, Results, Run, RunEnd, places};
 use figure::{Figure, Side};
 
 /// Name and version of a comparison's form.
@@ -94,7 +94,8 @@ pub struct Row {
 #[derive(Clone, Debug, Serialize)]
 pub struct LoadComparison {
     /// Which one.
-    pub load: LoadPoint,
+    #[serde(flatten)]
+    pub place: Place,
     /// Runs in the first test and in the second.
     pub runs: (usize, usize),
     /// Where its intervals come from.
@@ -176,14 +177,17 @@ pub fn compare(a: &Results, b: &Results, rules: Rules) -> Result<Comparison, Com
         }
     }
     let limited = a.slos == b.slos && !a.slos.is_empty();
-    let pairs: Vec<(LoadPoint, Side<'_>, Side<'_>)> = loads(&a.runs)
+    let pairs: Vec<(Place, Side<'_>, Side<'_>)> = places(&a.runs)
         .into_iter()
-        .map(|load| (load, Side::of(a, load), Side::of(b, load)))
+        .map(|place| {
+            let sides = (Side::of(a, &place), Side::of(b, &place));
+            (place, sides.0, sides.1)
+        })
         .filter(|(_, _, other)| other.runs() > 0)
         .collect();
     let search = search::row(a, b);
     if pairs.is_empty() && search.is_none() {
-        let shown = |results: &Results| words(&loads(&results.runs));
+        let shown = |results: &Results| words(&places(&results.runs));
         return Err(CompareError::NoCommonLoad {
             a: shown(a),
             b: shown(b),
@@ -200,8 +204,8 @@ pub fn compare(a: &Results, b: &Results, rules: Rules) -> Result<Comparison, Com
     }
     // The chance that is left to each interval.
     let alpha = (1.0 - rules.confidence) / all.max(1) as f64;
-    let compared = pairs.iter().map(|(load, a, b)| LoadComparison {
-        load: *load,
+    let compared = pairs.iter().map(|(place, a, b)| LoadComparison {
+        place: place.clone(),
         runs: (a.runs(), b.runs()),
         method: if a.runs().min(b.runs()) >= 2 {
             Method::BetweenRuns
@@ -223,7 +227,7 @@ pub fn compare(a: &Results, b: &Results, rules: Rules) -> Result<Comparison, Com
     })
 }
 
-fn words(loads: &[LoadPoint]) -> String {
+fn words(loads: &[Place]) -> String {
     let words: Vec<String> = loads.iter().map(ToString::to_string).collect();
     words.join(", ")
 }
@@ -274,12 +278,12 @@ fn notes(a: &Results, b: &Results) -> Vec<String> {
     if a.slos != b.slos {
         notes.push("their SLOs differ: attainment and goodput are not compared".to_owned());
     }
-    let (mine, others) = (loads(&a.runs), loads(&b.runs));
-    let missing = |from: &[LoadPoint], of: &[LoadPoint]| -> Vec<LoadPoint> {
+    let (mine, others) = (places(&a.runs), places(&b.runs));
+    let missing = |from: &[Place], of: &[Place]| -> Vec<Place> {
         let alone = of
             .iter()
-            .filter(|load| !from.iter().any(|known| same_load(*known, **load)));
-        alone.copied().collect()
+            .filter(|place| !from.iter().any(|known| known.is(place)));
+        alone.cloned().collect()
     };
     for (which, alone) in [
         ("first", missing(&others, &mine)),

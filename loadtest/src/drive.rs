@@ -189,6 +189,7 @@ fn finish(
     let started = started_at.duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut run = Run {
         load: plan.point,
+        setting: plan.setting.clone(),
         repeat: plan.repeat,
         seed: plan.workload.seed,
         parts: vec![plan.part],

@@ -94,6 +94,8 @@ pub struct RunPlan {
     pub load: Load,
     /// How the results call that.
     pub point: LoadPoint,
+    /// What the server was made for it, as `NAME=VALUE`, in a sweep over that.
+    pub setting: Option<String>,
     /// Which of the repeats it is, from 1.
     pub repeat: u32,
     /// What the requests are.

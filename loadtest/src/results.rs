@@ -1,13 +1,13 @@
 //! What a test found, in a form that others can read, merge and compare: `docs/LOADTEST.md` describes it.
 
 mod figures;
-mod loads;
 mod merge;
+mod places;
 
 pub use figures::{Figures, Interval, over_repeats};
-pub use loads::{loads, same_load};
 pub(crate) use merge::OWN_SETTINGS;
 pub use merge::{MergeError, merge};
+pub use places::{Place, places};
 
 use std::collections::BTreeMap;
 
@@ -85,6 +85,9 @@ pub struct Part {
 pub struct Run {
     /// How hard it pressed.
     pub load: LoadPoint,
+    /// What the server was made for it, as `NAME=VALUE`, in a sweep over that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setting: Option<String>,
     /// Which of the repeats at this load it was, from 1.
     pub repeat: u32,
     /// The seed that its arrivals and requests come from.

@@ -21,6 +21,7 @@ pub(crate) fn plan(load: Load) -> RunPlan {
     RunPlan {
         load,
         point: LoadPoint::Rate(1.0),
+        setting: None,
         repeat: 1,
         workload: Arc::new(Workload {
             seed: 1,

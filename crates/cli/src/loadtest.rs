@@ -9,6 +9,7 @@ mod interrupt;
 mod loads;
 mod merge;
 mod output;
+mod prepare;
 mod progress;
 mod record;
 mod report;
@@ -20,15 +21,20 @@ mod view;
 pub(crate) use args::LoadtestArgs;
 pub(crate) use config::arguments;
 
-use tandem_loadtest::campaign::{self, Runs};
-use tandem_loadtest::results::{FORMAT, Results};
+use std::sync::Arc;
+
+use tandem_loadtest::campaign::{self, Outcome, Runs};
+use tandem_loadtest::plan::RunPlan;
+use tandem_loadtest::results::{FORMAT, Results, RunEnd};
 use tandem_loadtest::server_metrics::Scrapers;
+use tandem_loadtest::slo::Slos;
 use tandem_loadtest::{Harness, RunError};
 
 use crate::failure::Failure;
 use args::Action;
 use interrupt::Stop;
 use output::Outputs;
+use prepare::Settings;
 use progress::Progress;
 
 /// Does it.
@@ -46,42 +52,127 @@ fn test(args: &LoadtestArgs) -> Result<(), Failure> {
     let assertions = verdict::assertions(args)?;
     let slos = loads::slos(args)?;
     // What is wrong with the command line shows before the server is asked.
+    let settings = prepare::settings(args)?;
     let workload = requests::workload(args)?;
     let runs = loads::runs(args, &workload)?;
     let base = loads::base(args, workload, slos.clone())?;
     verdict::check_classes(&assertions, &slos, &base.workload.class_names())?;
     let mut outputs = Outputs::create(args)?;
-    let target = requests::target(args)?;
-    let names = requests::flag("--metrics-match", &args.metrics_match)?;
-    let mut harness = Harness::start(target.clone(), args.api.into(), args.model.clone())
-        .map_err(Failure::mendable)?;
-    if !args.metrics.is_empty() {
-        let scrapers = Scrapers::start(&args.metrics, &target, names);
-        let scrapers = scrapers.map_err(|error| requests::wrong("--metrics", error))?;
-        harness = harness.with_metrics(scrapers);
-    }
-    let base = loads::of_server(base, &harness);
     let stop = Stop::listen()?;
-    let mut progress = Progress::new(args, &runs, &stop);
-    let outcome = campaign::carry_out(&harness, &base, &runs, &mut progress, outputs.requests());
-    progress.clear();
-    let outcome = outcome.map_err(|error| match error {
-        RunError::Thread(_) => Failure::fault(error),
-        other => Failure::mendable(other),
-    })?;
-    let mut results = Results {
-        format: FORMAT.to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        url: harness.url(),
-        model: harness.model().to_owned(),
-        settings: args.settings()?,
-        slos,
-        runs: outcome.runs,
-        search: outcome.search,
-        assertions: Vec::new(),
+    let count = settings
+        .as_ref()
+        .map_or(1, |settings| settings.values.len());
+    let mut test = Test::new(args, (&runs, count), &stop);
+    let ended = match &settings {
+        Some(settings) => test.each(settings, base, &mut outputs),
+        None => test.run(base, &mut outputs),
+    };
+    let mut results = match ended {
+        Ok(()) => test.results(slos)?,
+        // Of a sweep what there is stays.
+        Err(failure) if test.outcome.runs.is_empty() => return Err(failure),
+        Err(failure) => {
+            outputs.write(&test.results(slos)?)?;
+            return Err(failure);
+        }
     };
     results.assertions = verdict::check(&assertions, &results);
     outputs.write(&results)?;
     let beyond_capacity = matches!(runs, Runs::Search { .. });
     verdict::verdict(&results, &assertions, beyond_capacity)
+}
+
+/// A test on its way.
+struct Test<'a> {
+    args: &'a LoadtestArgs,
+    runs: &'a Runs,
+    stop: &'a Stop,
+    progress: Progress<'a>,
+    /// Address and model of the server that was asked last.
+    server: (String, String),
+    outcome: Outcome,
+}
+
+impl<'a> Test<'a> {
+    /// For so many settings.
+    fn new(args: &'a LoadtestArgs, (runs, settings): (&'a Runs, usize), stop: &'a Stop) -> Self {
+        Self {
+            args,
+            runs,
+            stop,
+            progress: Progress::new(args, runs, settings, stop),
+            server: (args.url.clone(), String::new()),
+            outcome: Outcome::default(),
+        }
+    }
+
+    /// All runs on one server.
+    fn run(&mut self, base: RunPlan, outputs: &mut Outputs) -> Result<(), Failure> {
+        let harness = harness(self.args)?;
+        self.server = (harness.url(), harness.model().to_owned());
+        let base = loads::of_server(base, &harness);
+        let requests = outputs.requests();
+        let outcome = campaign::carry_out(&harness, &base, self.runs, &mut self.progress, requests);
+        self.progress.clear();
+        let outcome = outcome.map_err(|error| match error {
+            RunError::Thread(_) => Failure::fault(error),
+            other => Failure::mendable(other),
+        })?;
+        self.outcome.runs.extend(outcome.runs);
+        self.outcome.search = outcome.search;
+        Ok(())
+    }
+
+    /// All runs for each value of a setting, each on the server that was made so.
+    fn each(
+        &mut self,
+        settings: &Settings<'_>,
+        base: RunPlan,
+        outputs: &mut Outputs,
+    ) -> Result<(), Failure> {
+        for value in &settings.values {
+            settings.prepare(value, self.stop)?;
+            let mut base = base.clone();
+            base.setting = Some(settings.label(value));
+            // A server that was not started anew knows no prompt of the runs before.
+            let workload = Arc::make_mut(&mut base.workload);
+            workload.seed = workload.seed.wrapping_add(self.outcome.runs.len() as u64);
+            self.run(base, outputs)?;
+            let runs = &self.outcome.runs;
+            let complete = runs.last().is_some_and(|run| run.ended == RunEnd::Complete);
+            if !complete || self.stop.is_asked() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn results(&mut self, slos: Slos) -> Result<Results, Failure> {
+        let outcome = std::mem::take(&mut self.outcome);
+        let (url, model) = self.server.clone();
+        Ok(Results {
+            format: FORMAT.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            url,
+            model,
+            settings: self.args.settings()?,
+            slos,
+            runs: outcome.runs,
+            search: outcome.search,
+            assertions: Vec::new(),
+        })
+    }
+}
+
+fn harness(args: &LoadtestArgs) -> Result<Harness, Failure> {
+    let target = requests::target(args)?;
+    let names = requests::flag("--metrics-match", &args.metrics_match)?;
+    let harness = Harness::start(target.clone(), args.api.into(), args.model.clone())
+        .map_err(Failure::mendable)?;
+    if args.metrics.is_empty() {
+        return Ok(harness);
+    }
+    let scrapers = Scrapers::start(&args.metrics, &target, names);
+    let scrapers = scrapers.map_err(|error| requests::wrong("--metrics", error))?;
+    Ok(harness.with_metrics(scrapers))
 }

@@ -14,6 +14,7 @@ fn run() -> Run {
     phases.measured.all = group;
     Run {
         load: LoadPoint::Rate(2.0),
+        setting: None,
         repeat: 1,
         seed: 1,
         parts: Vec::new(),

@@ -3,7 +3,7 @@
 use super::interval::{Estimate, difference, quantile, share, sum, welch};
 use super::{Row, Unit, Verdict};
 use crate::distribution::SHOWN;
-use crate::results::{LoadPoint, Results, Run, same_load};
+use crate::results::{Place, Results, Run};
 use crate::summary::{Metric, Summary};
 
 /// The runs of one test at one load.
@@ -16,8 +16,8 @@ pub(super) struct Side<'a> {
 }
 
 impl<'a> Side<'a> {
-    pub(super) fn of(results: &'a Results, load: LoadPoint) -> Self {
-        let here = |run: &&Run| same_load(run.load, load);
+    pub(super) fn of(results: &'a Results, place: &Place) -> Self {
+        let here = |run: &&Run| place.holds(run);
         let runs: Vec<&Run> = results.runs.iter().filter(here).collect();
         let mut sum = Summary::default();
         let mut window_s = 0.0;

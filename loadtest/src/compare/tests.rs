@@ -5,6 +5,7 @@ use rand::{Rng, SeedableRng};
 
 use super::*;
 use crate::report;
+use crate::results::LoadPoint;
 use crate::search::{Ended, Found, SearchPlan};
 use crate::testing::made::{Made, results, run};
 
@@ -208,7 +209,7 @@ fn what_differs_in_the_tests_is_named_and_loads_of_one_side_are_left_out() {
         .insert("json".to_owned(), "other.json".to_owned());
     "http://other".clone_into(&mut b.url);
     let found = compare(&a, &b, RULES).unwrap();
-    assert_eq!((found.loads.len(), found.loads[0].load), (1, LOAD));
+    assert_eq!((found.loads.len(), found.loads[0].place.load), (1, LOAD));
     let named: Vec<&str> = found
         .differences
         .iter()

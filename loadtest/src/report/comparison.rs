@@ -48,7 +48,7 @@ fn at(load: &LoadComparison) -> String {
     };
     let mut rows = vec![head()];
     rows.extend(load.rows.iter().map(cells));
-    format!("\n{}  ({how})\n{}", load.load, table(&rows))
+    format!("\n{}  ({how})\n{}", load.place, table(&rows))
 }
 
 fn head() -> Vec<String> {

@@ -6,7 +6,8 @@ use crate::distribution::SHOWN;
 use crate::results::{LoadPoint, Results, Run};
 use crate::summary::Metric;
 
-const FIGURES: [&str; 22] = [
+const FIGURES: [&str; 23] = [
+    "setting",
     "load_kind",
     "load",
     "repeat",
@@ -50,6 +51,14 @@ pub fn csv(results: &Results) -> String {
     text
 }
 
+/// As RFC 4180 has it, where it has to be.
+fn quoted(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
+}
+
 fn row(run: &Run) -> Vec<String> {
     let (kind, load) = match run.load {
         LoadPoint::Rate(rate) => ("rate", rate),
@@ -59,6 +68,7 @@ fn row(run: &Run) -> Vec<String> {
     let (figures, counts) = (&run.figures, &run.phases.measured.all.counts);
     let ended = serde_json::to_value(run.ended).unwrap_or_default();
     let mut cells = vec![
+        quoted(run.setting.as_deref().unwrap_or("")),
         kind.to_owned(),
         load.to_string(),
         run.repeat.to_string(),

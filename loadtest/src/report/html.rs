@@ -76,7 +76,7 @@ pub fn html(tests: &[Shown<'_>], requests: Option<(&str, &[Record])>) -> String 
         several => format!("{} load tests", several.len()),
     };
     let together = if tests.len() > 1 {
-        charts::together(tests)
+        charts::tests(tests)
     } else {
         Vec::new()
     };
@@ -203,7 +203,7 @@ fn one_run(run: &Run, results: &Results) -> OneRun {
         String::new()
     };
     OneRun {
-        title: format!("{}{repeat}", run.load),
+        title: format!("{}{repeat}", run.place()),
         open: only,
         alarms,
         notes: notes(run, results),

@@ -6,7 +6,7 @@ use super::server::{server, troubles};
 use super::table::{ms, number, percent, table};
 use crate::assertion::Unit;
 use crate::distribution::{Distribution, SHOWN};
-use crate::results::{Results, Run, RunEnd, over_repeats};
+use crate::results::{Results, Run, RunEnd, over_repeats, places};
 use crate::search::{Ended, Found, wilson};
 use crate::stream::TokenSource;
 use crate::summary::{Group, Metric, Summary};
@@ -22,7 +22,7 @@ pub fn text(results: &Results) -> String {
             text += &several(runs);
             text += &repeats(runs);
             for run in runs {
-                text += &remarks(run, &format!("{}: ", run.load));
+                text += &remarks(run, &format!("{}: ", run.place()));
             }
         }
     }
@@ -55,7 +55,7 @@ pub(super) fn shown(found: f64, unit: Unit) -> String {
 fn one(run: &Run, results: &Results) -> String {
     let measured = &run.phases.measured;
     let figures = &run.figures;
-    let mut text = format!("load        {}, seed {}\n", run.load, run.seed);
+    let mut text = format!("load        {}, seed {}\n", run.place(), run.seed);
     let limited = !results.slos.is_empty();
     let slo = match limited {
         false => String::new(),
@@ -275,7 +275,7 @@ fn several(runs: &[Run]) -> String {
                 .map(|us| us as f64))
         };
         rows.push(vec![
-            run.load.to_string(),
+            run.place().to_string(),
             figures.requests.to_string(),
             number(figures.goodput_per_s),
             share(counts.attained),
@@ -302,17 +302,12 @@ fn several(runs: &[Run]) -> String {
 /// Means over the repeats at each load, with their intervals.
 fn repeats(runs: &[Run]) -> String {
     let mut text = String::new();
-    let mut seen: Vec<&Run> = Vec::new();
-    for run in runs {
-        if seen.iter().any(|known| known.load == run.load) {
-            continue;
-        }
-        seen.push(run);
-        let same: Vec<&Run> = runs.iter().filter(|other| other.load == run.load).collect();
+    for place in places(runs) {
+        let same: Vec<&Run> = runs.iter().filter(|run| place.holds(run)).collect();
         if same.len() < 2 {
             continue;
         }
-        let _ = write!(text, "{}, {} repeats (95 %):", run.load, same.len());
+        let _ = write!(text, "{place}, {} repeats (95 %):", same.len());
         for (metric, q, name) in [
             (Metric::Ttft, 0.5, "TTFT p50"),
             (Metric::Ttft, 0.99, "TTFT p99"),

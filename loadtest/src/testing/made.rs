@@ -62,6 +62,7 @@ pub(crate) fn run(rng: &mut SmallRng, load: LoadPoint, repeat: u32, made: Made) 
     };
     Run {
         load,
+        setting: None,
         repeat,
         seed: 1,
         parts: vec![Part { number: 1, of: 1 }],

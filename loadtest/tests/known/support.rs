@@ -138,6 +138,7 @@ pub(crate) fn plan(harness: &Harness, load: Load, workload: Workload) -> RunPlan
     RunPlan {
         load,
         point: LoadPoint::Rate(1.0),
+        setting: None,
         repeat: 1,
         workload: Arc::new(workload),
         asking: Asking {

@@ -48,12 +48,12 @@ pub(super) fn measure(
     trace: &[Request],
 ) -> Result<Measured, Failure> {
     let up = Up::start(args, plan, policy.map(|(_, table)| table))?;
+    let under = policy.map_or_else(String::new, |(name, _)| format!(", {name}"));
+    let name = format!("{}{under}", up.fleet);
     let seconds = trace.last().map_or(0.0, |last| last.at.as_secs_f64()) * args.scale();
     complain(&format!(
-        "{}{}: {} requests in {seconds:.0} s",
-        up.fleet,
-        policy.map_or_else(String::new, |(name, _)| format!(", {name}")),
-        trace.len(),
+        "{name}: {} requests in {seconds:.0} s",
+        trace.len()
     ));
     let target = Target {
         url: up.url.parse().map_err(Failure::fault)?,
@@ -67,8 +67,9 @@ pub(super) fn measure(
     let live = Arc::new(Live::default());
     let run_plan = run_plan(&harness, args.scale(), trace);
     let run = harness.run(&run_plan, &live, Some(&mut lines));
+    let doubts = run.map_err(Failure::fault)?.invalid;
     Ok(Measured {
-        invalid: run.map_err(Failure::fault)?.invalid,
+        invalid: doubts.iter().map(|why| format!("{name}: {why}")).collect(),
         outcomes: outcomes(&lines, args.scale(), trace.len())?,
     })
 }
@@ -98,6 +99,7 @@ fn run_plan(harness: &Harness, scale: f64, trace: &[Request]) -> RunPlan {
     RunPlan {
         load: Load::Trace { speed },
         point: LoadPoint::TraceSpeed(speed),
+        setting: None,
         repeat: 1,
         workload: Arc::new(Workload {
             seed: 1,

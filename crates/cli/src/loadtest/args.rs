@@ -211,6 +211,24 @@ pub(crate) struct LoadtestArgs {
     /// Run at several loads: rate=1,2,4 or concurrency=1,2,4.
     #[arg(long, value_name = "AXIS=VALUES", conflicts_with_all = ["rate", "concurrency", "speed"], help_heading = "Goodput")]
     pub(super) sweep: Option<String>,
+    /// Run all of that on several servers, or on one that is changed: policy=random,kv_cost or pd=1:3,2:2.
+    #[arg(
+        long,
+        value_name = "NAME=VALUES",
+        requires = "prepare",
+        conflicts_with = "search",
+        help_heading = "Goodput"
+    )]
+    pub(super) vary: Option<String>,
+    /// What makes the server so, before each value of --vary: a command for sh, with the value in $VALUE. It returns
+    /// when the server is ready.
+    #[arg(
+        long,
+        value_name = "COMMAND",
+        requires = "vary",
+        help_heading = "Goodput"
+    )]
+    pub(super) prepare: Option<String>,
     /// Find the highest rate or concurrency that meets the SLO.
     #[arg(long, value_enum, value_name = "AXIS", requires = "slo", conflicts_with_all = ["rate", "concurrency", "speed", "sweep", "repeats"], help_heading = "Goodput")]
     pub(super) search: Option<AxisName>,

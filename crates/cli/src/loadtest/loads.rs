@@ -117,7 +117,9 @@ fn sweep(args: &LoadtestArgs, text: &str, workload: &Workload) -> Result<Runs, F
     let want = || {
         wrong(
             "--sweep",
-            format!("{text:?}: want rate=1,2,4 or concurrency=1,2,4"),
+            format!(
+                "{text:?}: want rate=1,2,4 or concurrency=1,2,4 (or --vary, for what the server is)"
+            ),
         )
     };
     let (name, values) = text.split_once('=').ok_or_else(want)?;
@@ -192,6 +194,7 @@ pub(super) fn base(
         // Each run has its own.
         load: Load::Trace { speed: 1.0 },
         point: LoadPoint::TraceSpeed(1.0),
+        setting: None,
         repeat: 1,
         workload: Arc::new(workload),
         asking: Asking {

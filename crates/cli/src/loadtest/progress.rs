@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tandem_loadtest::Live;
 use tandem_loadtest::campaign::{Runs, Watcher};
 use tandem_loadtest::plan::RunPlan;
-use tandem_loadtest::results::Run;
+use tandem_loadtest::results::{Place, Run};
 use tandem_loadtest::schedule::Schedule;
 
 use super::args::LoadtestArgs;
@@ -54,13 +54,16 @@ const WIDTH: usize = 80;
 const BAR: &str = "{prefix} [{bar:30}] {elapsed_precise} {msg}";
 
 impl<'a> Progress<'a> {
-    pub(super) fn new(args: &LoadtestArgs, runs: &Runs, stop: &'a Stop) -> Self {
+    /// `settings`: for how many of them each run is made.
+    pub(super) fn new(args: &LoadtestArgs, runs: &Runs, settings: usize, stop: &'a Stop) -> Self {
         Self {
             stop,
             shown: !args.quiet && std::io::stderr().is_terminal(),
             live: args.live,
             all: match runs {
-                Runs::Each { loads, repeats } => Some(loads.len() * *repeats as usize),
+                Runs::Each { loads, repeats } => {
+                    Some(loads.len() * *repeats as usize * settings.max(1))
+                }
                 Runs::Search { .. } => None,
             },
             begun: 0,
@@ -84,10 +87,14 @@ impl Watcher for Progress<'_> {
         if !self.shown {
             return;
         }
+        let place = Place {
+            setting: plan.setting.clone(),
+            load: plan.point,
+        };
         let name = match self.all {
-            Some(1) => plan.point.to_string(),
-            Some(all) => format!("{}/{all} {}", self.begun, plan.point),
-            None => format!("{} {}", self.begun, plan.point),
+            Some(1) => place.to_string(),
+            Some(all) => format!("{}/{all} {place}", self.begun),
+            None => format!("{} {place}", self.begun),
         };
         if self.live {
             live.follow();

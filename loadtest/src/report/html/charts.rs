@@ -1,11 +1,14 @@
 //! The plots of a report.
 
+mod together;
+
+pub(super) use together::tests;
+
 use tandem_chart::{Axis, Chart, Plot, Row, Segment, Series, Stack, Waterfall};
 
-use super::Shown;
 use crate::record::{Outcome, Record};
 use crate::report::table::number;
-use crate::results::{LoadPoint, Results, Run, loads, over_repeats, same_load};
+use crate::results::{LoadPoint, Place, Results, Run, over_repeats, places};
 use crate::search::wilson;
 use crate::slo::{Slo, Slos};
 use crate::summary::{Metric, Summary};
@@ -20,7 +23,9 @@ const PERCENTILES: [(&str, f64); 3] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)
 pub(super) fn of_test(results: &Results) -> Vec<String> {
     let points = points(results);
     let mut charts = Vec::new();
-    if points.len() > 1 {
+    if points.iter().any(|at| at.place.setting.is_some()) {
+        charts.extend(together::settings(&points));
+    } else if points.len() > 1 {
         for metric in [Metric::Ttft, Metric::Tpot] {
             charts.push(by_load(&points, metric, &results.slos).svg());
         }
@@ -51,30 +56,9 @@ pub(super) fn of_run(run: &Run, results: &Results) -> Vec<String> {
     charts
 }
 
-/// Several tests in one plot each: a median and a p99 of TTFT and TPOT, and goodput.
-pub(super) fn together(tests: &[Shown<'_>]) -> Vec<String> {
-    let of_metric = |metric: Metric, name: &str, q: f64| {
-        let title = format!("{} {name} of all tests", metric.name().to_uppercase());
-        plot_of_tests(tests, &title, "ms", |at| at.quantile(metric, q))
-    };
-    let mut charts = Vec::new();
-    for metric in [Metric::Ttft, Metric::Tpot] {
-        charts.extend(
-            [("p50", 0.5), ("p99", 0.99)].map(|(name, q)| of_metric(metric, name, q).svg()),
-        );
-    }
-    charts.push(
-        plot_of_tests(tests, "Goodput of all tests", "requests/s", |at| {
-            at.goodput()
-        })
-        .svg(),
-    );
-    charts
-}
-
-/// The runs at one load.
+/// The runs at one load, and of one setting.
 struct AtLoad<'a> {
-    load: LoadPoint,
+    place: Place,
     runs: Vec<&'a Run>,
 }
 
@@ -87,7 +71,7 @@ struct Value {
 
 impl AtLoad<'_> {
     const fn x(&self) -> f64 {
-        match self.load {
+        match self.place.load {
             LoadPoint::Rate(value) | LoadPoint::TraceSpeed(value) => value,
             LoadPoint::Concurrency(value) => value as f64,
         }
@@ -127,25 +111,22 @@ impl AtLoad<'_> {
 
 /// The loads of a test, lightest first; none where they are of several kinds.
 fn points(results: &Results) -> Vec<AtLoad<'_>> {
-    let mut points: Vec<AtLoad<'_>> = loads(&results.runs)
+    let mut points: Vec<AtLoad<'_>> = places(&results.runs)
         .into_iter()
-        .map(|load| AtLoad {
-            load,
-            runs: results
-                .runs
-                .iter()
-                .filter(|run| same_load(run.load, load))
-                .collect(),
+        .map(|place| AtLoad {
+            runs: results.runs.iter().filter(|run| place.holds(run)).collect(),
+            place,
         })
         .collect();
-    let kind = points.first().map(|at| std::mem::discriminant(&at.load));
-    if points
-        .iter()
-        .any(|at| Some(std::mem::discriminant(&at.load)) != kind)
-    {
+    let kind = |at: &AtLoad<'_>| std::mem::discriminant(&at.place.load);
+    let first = points.first().map(kind);
+    if points.iter().any(|at| Some(kind(at)) != first) {
         return Vec::new();
     }
-    points.sort_by(|a, b| a.x().total_cmp(&b.x()));
+    // Settings stay in their order.
+    if !points.iter().any(|at| at.place.setting.is_some()) {
+        points.sort_by(|a, b| a.x().total_cmp(&b.x()));
+    }
     points
 }
 
@@ -164,7 +145,7 @@ fn axis(label: &str, values: impl Iterator<Item = f64>) -> Axis {
 }
 
 fn x_axis(points: &[AtLoad<'_>]) -> Axis {
-    let label = match points.first().map(|at| at.load) {
+    let label = match points.first().map(|at| at.place.load) {
         Some(LoadPoint::Concurrency(_)) => "requests at a time",
         Some(LoadPoint::TraceSpeed(_)) => "speed of the trace",
         _ => "offered rate, requests/s",
@@ -318,7 +299,7 @@ fn cumulative(results: &Results, metric: Metric) -> Option<Plot> {
             .cumulative()
             .into_iter()
             .map(|(us, share)| (us.max(1) as f64 / 1000.0, share * 100.0));
-        plot = plot.series(Series::step(at.load.to_string(), points).without_markers());
+        plot = plot.series(Series::step(at.place.to_string(), points).without_markers());
         any |= found.count() > 0;
     }
     let plot = limits(&results.slos, metric)
@@ -429,38 +410,4 @@ fn row(record: &Record) -> Row {
         note: format!("{} ms{what}", number(end as f64 / 1000.0)),
         segments,
     }
-}
-
-fn plot_of_tests(
-    tests: &[Shown<'_>],
-    title: &str,
-    unit: &str,
-    of: impl Fn(&AtLoad<'_>) -> Option<Value>,
-) -> Plot {
-    let all: Vec<(&str, Vec<AtLoad<'_>>)> = tests
-        .iter()
-        .map(|test| (test.name, points(test.results)))
-        .collect();
-    let found: Vec<(&str, Vec<(f64, Value)>)> = all
-        .iter()
-        .map(|(name, points)| {
-            (
-                *name,
-                points
-                    .iter()
-                    .filter_map(|at| Some((at.x(), of(at)?)))
-                    .collect(),
-            )
-        })
-        .collect();
-    let values = found
-        .iter()
-        .flat_map(|(_, found)| found.iter().map(|(_, value)| value.value));
-    let xs = all
-        .iter()
-        .flat_map(|(_, points)| points.iter().map(AtLoad::x));
-    let plot = Plot::new(title, axis("load", xs), axis(unit, values));
-    found
-        .iter()
-        .fold(plot, |plot, (name, found)| plot.series(line(name, found)))
 }

@@ -71,7 +71,7 @@ pub(super) fn overview(results: &Results) -> Table {
             "INVALID"
         };
         [
-            run.load.to_string(),
+            run.place().to_string(),
             run.repeat.to_string(),
             figures.requests.to_string(),
             counts.attained.to_string(),
