@@ -23,7 +23,7 @@ pub(crate) use config::arguments;
 use tandem_loadtest::campaign::{self, Runs};
 use tandem_loadtest::results::{FORMAT, Results};
 use tandem_loadtest::server_metrics::Scrapers;
-use tandem_loadtest::{Harness, RunError};
+use tandem_loadtest::{Harness, RunError, StartError, TargetError};
 
 use crate::failure::Failure;
 use args::Action;
@@ -42,6 +42,21 @@ pub(crate) fn run(args: &LoadtestArgs) -> Result<(), Failure> {
     }
 }
 
+/// What keeps a test from starting: the server, or what it was told of it.
+fn unstarted(error: StartError) -> Failure {
+    let flag = match &error {
+        StartError::Unreachable { .. } => Some("--url"),
+        StartError::Model { .. } => Some("--model"),
+        StartError::Target(TargetError::Authorities { .. }) => Some("--ca"),
+        _ => None,
+    };
+    let failure = Failure::mendable(error);
+    match flag {
+        Some(flag) => failure.about(flag),
+        None => failure,
+    }
+}
+
 fn test(args: &LoadtestArgs) -> Result<(), Failure> {
     let assertions = verdict::assertions(args)?;
     let slos = loads::slos(args)?;
@@ -53,8 +68,8 @@ fn test(args: &LoadtestArgs) -> Result<(), Failure> {
     let mut outputs = Outputs::create(args)?;
     let target = requests::target(args)?;
     let names = requests::flag("--metrics-match", &args.metrics_match)?;
-    let mut harness = Harness::start(target.clone(), args.api.into(), args.model.clone())
-        .map_err(Failure::mendable)?;
+    let mut harness =
+        Harness::start(target.clone(), args.api.into(), args.model.clone()).map_err(unstarted)?;
     if !args.metrics.is_empty() {
         let scrapers = Scrapers::start(&args.metrics, &target, names);
         let scrapers = scrapers.map_err(|error| requests::wrong("--metrics", error))?;
