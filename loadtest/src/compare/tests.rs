@@ -5,8 +5,7 @@ use rand::{Rng, SeedableRng};
 
 use super::*;
 use crate::report;
-use crate::search::{Ended, Found, SearchPlan};
-use crate::testing::made::{Made, results, run};
+use crate::testing::made::{Made, results, run, search};
 
 const RULES: Rules = Rules {
     confidence: 0.95,
@@ -263,21 +262,7 @@ fn results_without_a_load_in_common_cannot_be_compared() {
 fn searches_differ_where_their_bounds_are_apart() {
     let rng = &mut SmallRng::seed_from_u64(5);
     let of = |rng: &mut SmallRng, best: f64, too_much: f64| Results {
-        search: Some(Found {
-            plan: SearchPlan {
-                start: 1.0,
-                lowest: 0.1,
-                highest: 100.0,
-                attainment: 0.9,
-                tolerance: 0.05,
-                most_runs: 40,
-                whole: false,
-            },
-            best: Some(best),
-            too_much: Some(too_much),
-            ended: Ended::Converged,
-            probes: Vec::new(),
-        }),
+        search: Some(search(best, too_much)),
         ..made(rng, 1, SAME, 0.0)
     };
     let first = of(rng, 10.0, 10.4);

@@ -7,10 +7,9 @@ use super::*;
 use crate::assertion::{Unit, Verdict};
 use crate::record::{Failure, FailureKind, Outcome, Phase, keep_slowest};
 use crate::results::LoadPoint;
-use crate::search::{Ended, Found, Probe, SearchPlan};
 use crate::server_metrics::{Family, Kind, Series, SeriesFigures, ServerMetrics};
 use crate::summary::Failures;
-use crate::testing::made::{Made, results, run};
+use crate::testing::made::{Made, results, run, search};
 
 const HOSTILE: &str = "</td></svg></style><script>alert(1)</script><img src=x onerror='alert(2)'>\" onload=\"x {{ 7 * 7 }} {% raw %}";
 const MADE: Made = Made {
@@ -92,29 +91,7 @@ fn everything() -> Results {
         unit: Unit::Us,
         holds: false,
     });
-    results.search = Some(Found {
-        plan: SearchPlan {
-            start: 1.0,
-            lowest: 0.1,
-            highest: 100.0,
-            attainment: 0.9,
-            tolerance: 0.05,
-            most_runs: 40,
-            whole: false,
-        },
-        best: Some(10.0),
-        too_much: Some(20.0),
-        ended: Ended::Converged,
-        probes: vec![Probe {
-            load: 10.0,
-            attained: 190,
-            total: 200,
-            interval: (0.91, 0.97),
-            met: true,
-            undecided: false,
-            tries: 1,
-        }],
-    });
+    results.search = Some(search(10.0, 20.0));
     results
 }
 
