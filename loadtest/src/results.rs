@@ -47,6 +47,18 @@ pub struct Results {
     pub assertions: Vec<Verdict>,
 }
 
+impl Results {
+    /// How many assertions were missed, in words; `None`: all hold.
+    #[must_use]
+    pub fn missed(&self) -> Option<String> {
+        let missed = self.assertions.iter().filter(|verdict| !verdict.holds);
+        match (missed.count(), self.assertions.len()) {
+            (0, _) => None,
+            (missed, all) => Some(format!("{missed} of {all} assertions missed")),
+        }
+    }
+}
+
 /// How hard a run pressed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

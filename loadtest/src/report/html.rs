@@ -164,17 +164,7 @@ fn alarms(results: &Results) -> Vec<String> {
     if cut > 0 {
         alarms.push(format!("{cut} of {all} runs did not come to their end."));
     }
-    let missed = results
-        .assertions
-        .iter()
-        .filter(|verdict| !verdict.holds)
-        .count();
-    if missed > 0 {
-        alarms.push(format!(
-            "{missed} of {} assertions missed.",
-            results.assertions.len()
-        ));
-    }
+    alarms.extend(results.missed().map(|missed| missed + "."));
     alarms
 }
 

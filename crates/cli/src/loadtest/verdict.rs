@@ -60,17 +60,7 @@ pub(super) fn verdict(
     if runs().any(|run| run.ended == RunEnd::Interrupted) || results.runs.is_empty() {
         wrong.push("interrupted".to_owned());
     }
-    let missed = results
-        .assertions
-        .iter()
-        .filter(|verdict| !verdict.holds)
-        .count();
-    if missed > 0 {
-        wrong.push(format!(
-            "{missed} of {} assertions missed",
-            results.assertions.len()
-        ));
-    }
+    wrong.extend(results.missed());
     let about_errors = assertions.iter().any(Assertion::is_about_errors);
     if !about_errors && !beyond_capacity {
         let counts = |of: fn(&tandem_loadtest::summary::Counts) -> u64| -> u64 {
