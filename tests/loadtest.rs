@@ -155,6 +155,33 @@ fn ctrl_c_ends_a_test_and_keeps_what_it_has() {
 }
 
 #[test]
+fn a_server_that_goes_away_ends_a_sweep_and_what_was_measured_is_kept() {
+    let server = Server::start(None, |_| SCRIPT);
+    let folder = tempfile::tempdir().unwrap();
+    let sweep = ["--sweep", "concurrency=1,2,3", "--requests", "40"];
+    let child = loadtest(
+        folder.path(),
+        &server.url(),
+        &[&sweep[..], &["--json", "r.json"]].concat(),
+    )
+    .stdout(Stdio::piped())
+    .stderr(Stdio::piped())
+    .spawn()
+    .unwrap();
+    while server.known.notes().len() < 10 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(server);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(code(&output), 1, "{output:?}");
+    let says = "the server was gone before the end, 2 of 3 runs not begun";
+    assert!(err(&output).contains(says), "{}", err(&output));
+    let runs = results(&folder.path().join("r.json")).runs;
+    assert_eq!(runs.len(), 1);
+    assert!(runs[0].phases.measured.all.counts.attained >= 9);
+}
+
+#[test]
 fn parts_are_merged_to_the_whole_and_others_are_refused() {
     let server = Server::start(None, |_| SCRIPT);
     let folder = tempfile::tempdir().unwrap();

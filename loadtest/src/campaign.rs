@@ -104,6 +104,8 @@ pub struct Outcome {
     pub runs: Vec<Run>,
     /// What a search found.
     pub search: Option<Found>,
+    /// Runs that were still to come when it ended early; a search does not know.
+    pub not_begun: usize,
 }
 
 struct Conductor<'a> {
@@ -134,14 +136,15 @@ pub fn carry_out<'a>(
         requests,
         runs: Vec::new(),
     };
-    let search = match runs {
+    let (search, all) = match runs {
         Runs::Each { loads, repeats } => {
             conductor.each(loads, *repeats)?;
-            None
+            (None, loads.len() * *repeats as usize)
         }
-        Runs::Search { axis, plan } => Some(conductor.search(axis, *plan)?),
+        Runs::Search { axis, plan } => (Some(conductor.search(axis, *plan)?), 0),
     };
     Ok(Outcome {
+        not_begun: all.saturating_sub(conductor.runs.len()),
         runs: conductor.runs,
         search,
     })
@@ -185,7 +188,9 @@ impl Conductor<'_> {
             let repeat = 1 + self.runs.iter().filter(|run| run.load == point).count() as u32;
             let bounds = self.base.bounds;
             let run = self.run(load, point, repeat)?;
-            if run.ended != RunEnd::Complete {
+            if run.ended == RunEnd::ServerGone {
+                search.stop(Ended::ServerGone);
+            } else if run.ended == RunEnd::Interrupted {
                 search.stop(Ended::Interrupted);
             } else if keeps_up(run, &bounds) {
                 let counts = run.phases.measured.all.counts;

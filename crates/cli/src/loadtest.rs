@@ -30,6 +30,7 @@ use args::Action;
 use interrupt::Stop;
 use output::Outputs;
 use progress::Progress;
+use verdict::Meant;
 
 /// Does it.
 pub(crate) fn run(args: &LoadtestArgs) -> Result<(), Failure> {
@@ -97,6 +98,9 @@ fn test(args: &LoadtestArgs) -> Result<(), Failure> {
     };
     results.assertions = verdict::check(&assertions, &results);
     outputs.write(&results)?;
-    let beyond_capacity = matches!(runs, Runs::Search { .. });
-    verdict::verdict(&results, &assertions, beyond_capacity)
+    let meant = Meant {
+        beyond_capacity: matches!(runs, Runs::Search { .. }),
+        not_begun: outcome.not_begun,
+    };
+    verdict::verdict(&results, &assertions, meant)
 }

@@ -345,6 +345,7 @@ pub(super) fn search(found: &Found) -> String {
         Ended::OutOfRuns => "after --search-runs",
         Ended::ClientLimit => "the client could not keep up with more: use more hosts",
         Ended::Interrupted => "it was interrupted",
+        Ended::ServerGone => "the server was gone",
     };
     let best = found.best.map_or("none".to_owned(), number);
     let too_much = found.too_much.map_or(String::new(), |load| {
