@@ -40,9 +40,25 @@ fn a_wrong_command_line_or_file_is_told_with_exit_code_2_before_a_server_is_aske
             "--metrics-match \"a(\": want the beginning",
         ),
         ("--key right", "how hard to press? Give one of --rate"),
-        ("--trace t.jsonl", "--trace t.jsonl:2: key must be a string"),
+        (
+            "--trace t.jsonl",
+            "--trace t.jsonl:2: key must be a string at column 2",
+        ),
         ("--trace none.csv", "--trace none.csv: No such file"),
         ("--rate fast", "--rate \"fast\": want requests per second"),
+        ("--rate -5", "--rate \"-5\": want requests per second"),
+        (
+            "--rate 5 --duration -5s",
+            "--duration \"-5s\": want a duration",
+        ),
+        (
+            "--rate 5 --input 0",
+            "--input \"0\": want a length from 1 to 4194304 tokens",
+        ),
+        (
+            "--rate 5 --slo foo=1us",
+            "--slo \"foo\" is no limit: want ttft, tpot, itl or e2e",
+        ),
         (
             "--rate 5 --assert p42_ttft<5",
             "--assert \"p42_ttft<5\": want an assertion",
