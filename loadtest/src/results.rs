@@ -113,6 +113,9 @@ pub struct Run {
     pub cut: u64,
     /// Why its figures are not to be trusted; empty: they are.
     pub invalid: Vec<String>,
+    /// What else has to be known of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// The figures that follow from the phases.
     pub figures: Figures,
     /// What it cost the client, and how well that kept up.

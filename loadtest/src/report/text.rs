@@ -262,6 +262,9 @@ fn several(runs: &[Run]) -> String {
         "ITL p99",
         "TOKENS/S",
         "",
+    for note in &run.notes {
+        let _ = writeln!(text, "{of}NOTE: {note}");
+    }
     ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for run in runs {

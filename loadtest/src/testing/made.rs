@@ -71,6 +71,7 @@ pub(crate) fn run(rng: &mut SmallRng, load: LoadPoint, repeat: u32, made: Made) 
         ended: RunEnd::Complete,
         cut: 0,
         invalid: Vec::new(),
+        notes: Vec::new(),
         figures: Figures::of(&phases.measured, Some(seconds)),
         client: ClientFigures::default(),
         phases,
