@@ -19,7 +19,7 @@ use crate::record::Record;
 use crate::search::Found;
 use crate::server_metrics::ServerMetrics;
 use crate::slo::Slos;
-use crate::summary::Phases;
+use crate::summary::{Group, Phases};
 
 /// Name and version of the form. It changes where a field's meaning does.
 pub const FORMAT: &str = "tandem-loadtest/1";
@@ -169,6 +169,18 @@ pub struct Second {
     pub events: u64,
     /// Tokens that came in it.
     pub tokens: u64,
+}
+
+impl Run {
+    /// Requests of one group within the SLO, per second of what goodput counts by.
+    #[must_use]
+    pub fn goodput_per_s(&self, group: &Group) -> f64 {
+        let seconds = self.window_s.unwrap_or(self.figures.span_s);
+        match seconds > 0.0 {
+            true => group.counts.attained as f64 / seconds,
+            false => 0.0,
+        }
+    }
 }
 
 impl ClientFigures {
