@@ -68,103 +68,6 @@ fn a_test_prints_a_summary_and_writes_its_results() {
     assert_eq!(requests.lines().count(), 30);
 }
 
-/// Whether it ends with exit code 2 and one line that says so.
-fn assert_mendable(at: &Path, url: &str, arguments: &str, says: &str) {
-    let arguments: Vec<&str> = arguments.split(' ').collect();
-    let output = loadtest(at, url, &arguments).output().unwrap();
-    assert_eq!(code(&output), 2, "{arguments:?} {output:?}");
-    let error = err(&output);
-    assert!(error.contains(says), "{arguments:?}: {error}");
-    assert_eq!(error.lines().count(), 1, "{error}");
-}
-
-#[test]
-fn a_wrong_command_line_or_file_is_told_with_exit_code_2_before_a_server_is_asked() {
-    let folder = tempfile::tempdir().unwrap();
-    let at = folder.path();
-    let trace = "{\"timestamp\":0,\"input_length\":5,\"output_length\":1}\n{oops\n";
-    std::fs::write(at.join("t.jsonl"), trace).unwrap();
-    std::fs::write(at.join("c.toml"), "rate = 5\nspede = 2\n").unwrap();
-    let nobody = format!("http://127.0.0.1:{}", support::free_port());
-    for (arguments, says) in [
-        (
-            "--config c.toml",
-            "--config c.toml:2: spede: no such flag, did you mean speed?",
-        ),
-        ("--config no.toml", "--config no.toml: No such file"),
-        (
-            "--rate 5 --metrics-match a(",
-            "--metrics-match \"a(\": want the beginning",
-        ),
-        ("--key right", "how hard to press? Give one of --rate"),
-        ("--trace t.jsonl", "--trace t.jsonl:2: key must be a string"),
-        ("--trace none.csv", "--trace none.csv: No such file"),
-        ("--rate fast", "--rate \"fast\": want requests per second"),
-        (
-            "--rate 5 --assert p42_ttft<5",
-            "--assert \"p42_ttft<5\": want an assertion",
-        ),
-        (
-            "--sweep policy=a,b",
-            "--sweep \"policy=a,b\": want rate=1,2,4 or concurrency=1,2,4 (or --vary",
-        ),
-        ("--rate 5 --slo ttft", "--slo \"ttft\": want limits"),
-        (
-            "--rate 5 --slo x:ttft=1s",
-            "--slo x: no such class, want one of default",
-        ),
-        ("--rate 5 --json no/r.json", "no/r.json: No such file"),
-        (
-            "--rate 5 --body {\"model\":1}",
-            "\"model\" is set by the test itself",
-        ),
-        ("--rate 5 --token-ids 5000", "add --api completions"),
-        (
-            "--rate 5 --requests 5 --start-at 1000",
-            "want seconds since 1970, and this time is over",
-        ),
-        (
-            "--rate 5 --requests 5 --start-at 99999999999",
-            "want seconds since 1970, within a day from now",
-        ),
-    ] {
-        assert_mendable(at, &nobody, arguments, says);
-    }
-}
-
-#[test]
-fn a_server_that_is_not_there_or_refuses_is_told_with_exit_code_2() {
-    let server = Server::start(Some("right"), |_| SCRIPT);
-    let folder = tempfile::tempdir().unwrap();
-    let nobody = format!("http://127.0.0.1:{}", support::free_port());
-    let url = server.url();
-    for (url, arguments, says) in [
-        (&nobody, "--rate 5 --requests 5", "no server at"),
-        (
-            &url,
-            "--rate 5 --requests 5 --key wrong",
-            "does not take the key (401: Incorrect API key provided.)",
-        ),
-        (
-            &url,
-            "--rate 5 --requests 5 --key right --model x",
-            "no model \"x\": it has known",
-        ),
-        (
-            &url,
-            "--rate 5 --key right",
-            "the run has no end: give --requests or --duration",
-        ),
-        (
-            &url,
-            "--rate 5 --requests 5 --key right --metrics http://127.0.0.1:1/x",
-            "--metrics http://127.0.0.1:1/x: cannot connect to 127.0.0.1:1",
-        ),
-    ] {
-        assert_mendable(folder.path(), url, arguments, says);
-    }
-}
-
 #[test]
 fn failures_and_missed_assertions_are_exit_code_1_with_results_kept() {
     let server = Server::start(None, |asked| Script {
@@ -249,6 +152,33 @@ fn ctrl_c_ends_a_test_and_keeps_what_it_has() {
     assert!(err(&output).contains("interrupted"), "{output:?}");
     let run = &results(&folder.path().join("r.json")).runs[0];
     assert!(run.phases.measured.all.counts.attained >= 9);
+}
+
+#[test]
+fn a_server_that_goes_away_ends_a_sweep_and_what_was_measured_is_kept() {
+    let server = Server::start(None, |_| SCRIPT);
+    let folder = tempfile::tempdir().unwrap();
+    let sweep = ["--sweep", "concurrency=1,2,3", "--requests", "40"];
+    let child = loadtest(
+        folder.path(),
+        &server.url(),
+        &[&sweep[..], &["--json", "r.json"]].concat(),
+    )
+    .stdout(Stdio::piped())
+    .stderr(Stdio::piped())
+    .spawn()
+    .unwrap();
+    while server.known.notes().len() < 10 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(server);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(code(&output), 1, "{output:?}");
+    let says = "the server was gone before the end, 2 of 3 runs not begun";
+    assert!(err(&output).contains(says), "{}", err(&output));
+    let runs = results(&folder.path().join("r.json")).runs;
+    assert_eq!(runs.len(), 1);
+    assert!(runs[0].phases.measured.all.counts.attained >= 9);
 }
 
 #[test]

@@ -87,6 +87,17 @@ pub enum Runs {
     },
 }
 
+impl Runs {
+    /// How many there are; a search does not know.
+    #[must_use]
+    pub fn count(&self) -> Option<usize> {
+        match self {
+            Self::Each { loads, repeats } => Some(loads.len() * *repeats as usize),
+            Self::Search { .. } => None,
+        }
+    }
+}
+
 /// Who follows a test.
 pub trait Watcher {
     /// A run begins.
@@ -104,6 +115,8 @@ pub struct Outcome {
     pub runs: Vec<Run>,
     /// What a search found.
     pub search: Option<Found>,
+    /// Runs that were still to come when it ended early; a search does not know.
+    pub not_begun: usize,
 }
 
 struct Conductor<'a> {
@@ -142,6 +155,10 @@ pub fn carry_out<'a>(
         Runs::Search { axis, plan } => Some(conductor.search(axis, *plan)?),
     };
     Ok(Outcome {
+        not_begun: runs
+            .count()
+            .unwrap_or(0)
+            .saturating_sub(conductor.runs.len()),
         runs: conductor.runs,
         search,
     })
@@ -185,7 +202,9 @@ impl Conductor<'_> {
             let repeat = 1 + self.runs.iter().filter(|run| run.load == point).count() as u32;
             let bounds = self.base.bounds;
             let run = self.run(load, point, repeat)?;
-            if run.ended != RunEnd::Complete {
+            if run.ended == RunEnd::ServerGone {
+                search.stop(Ended::ServerGone);
+            } else if run.ended == RunEnd::Interrupted {
                 search.stop(Ended::Interrupted);
             } else if keeps_up(run, &bounds) {
                 let counts = run.phases.measured.all.counts;

@@ -275,6 +275,10 @@ fn notes(a: &Results, b: &Results) -> Vec<String> {
             ));
         }
     }
+    for (results, which) in [(a, "first"), (b, "second")] {
+        let told = results.runs.iter().find_map(|run| run.notes.first());
+        notes.extend(told.map(|note| format!("the {which} results: {note}")));
+    }
     if a.slos != b.slos {
         notes.push("their SLOs differ: attainment and goodput are not compared".to_owned());
     }

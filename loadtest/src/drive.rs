@@ -18,6 +18,7 @@ mod exchange;
 #[cfg(test)]
 mod held_up;
 mod live;
+mod notes;
 mod open;
 mod prepared;
 mod recent;
@@ -198,6 +199,7 @@ fn finish(
         ended: live.stopped().unwrap_or(RunEnd::Complete),
         cut: glance.sent.saturating_sub(glance.answered + glance.failed),
         invalid: Vec::new(),
+        notes: notes::notes(&collected.phases.measured, &plan.workload),
         figures: Figures::of(&collected.phases.measured, window_s),
         client,
         phases: collected.phases,

@@ -86,6 +86,9 @@ struct Idle {
 /// is not used, for a request on it could meet its end.
 const LONGEST_IDLE: Duration = Duration::from_secs(3);
 
+/// How long a look at whether the server is still there may take.
+const LONGEST_LOOK: Duration = Duration::from_secs(2);
+
 impl Endpoint {
     /// Finds the server's addresses. Does not connect yet.
     pub(crate) async fn find(target: Target) -> Result<Self, TargetError> {
@@ -136,6 +139,12 @@ impl Endpoint {
         };
         let stream = connect::connect(self).await?;
         Connection::over(stream).await?.ask(request).await
+    }
+
+    /// Whether nobody takes a connection. A server that only takes its time is not gone.
+    pub(crate) async fn is_gone(&self) -> bool {
+        let connected = tokio::time::timeout(LONGEST_LOOK, connect::connect(self)).await;
+        matches!(connected, Ok(Err(_)))
     }
 
     /// Keeps a connection whose answer has been read to its end.

@@ -15,7 +15,7 @@ use crate::body::{Api, UsageAsked};
 use crate::drive::{self, Live, RunError};
 use crate::endpoint::{Endpoint, Target};
 use crate::plan::RunPlan;
-use crate::results::Run;
+use crate::results::{Run, RunEnd};
 use crate::server_metrics::{Scrapers, Watching};
 
 /// A server that answers, and a runtime of our own: to be used from threads that have none.
@@ -108,6 +108,13 @@ impl Harness {
         }
         let watching = self.scrapers.as_ref().map(Scrapers::begin);
         let mut run = drive::run(runtime.handle(), &self.endpoint, plan, live, requests)?;
+        // A run may be too short to tell by the number of connections that failed.
+        if run.ended == RunEnd::Complete
+            && live.is_unconnected()
+            && runtime.block_on(self.endpoint.is_gone())
+        {
+            run.ended = RunEnd::ServerGone;
+        }
         run.server = watching.map(Watching::finish).unwrap_or_default();
         Ok(run)
     }

@@ -34,6 +34,17 @@ impl InputError {
     }
 }
 
+/// What is wrong with a line of JSON, with the column in it; serde would call each the first line.
+#[must_use]
+pub fn json_problem(error: &serde_json::Error) -> String {
+    let (line, column) = (error.line(), error.column());
+    let text = error.to_string();
+    match text.strip_suffix(&format!(" at line {line} column {column}")) {
+        Some(problem) => format!("{problem} at column {column}"),
+        None => text,
+    }
+}
+
 /// Opens a file.
 pub(crate) fn open(path: &Path) -> Result<File, InputError> {
     File::open(path).map_err(|error| InputError::file(path, error))

@@ -14,7 +14,7 @@ use crate::units::UnitError;
 /// No prompt or answer has more tokens.
 pub const LONGEST: u32 = 4 << 20;
 
-const LENGTHS: &str = "a length such as 512, uniform:100..500, normal:512,64 (mean, deviation), lognormal:512,0.8 \
+const LENGTHS: &str = "a length from 1 to 4194304 tokens such as 512, uniform:100..500, normal:512,64 (mean, deviation), lognormal:512,0.8 \
                        (median, sigma of the logarithm) or file:PATH (a number a line)";
 
 /// A distribution of lengths in tokens, each from 1 to [`LONGEST`].
@@ -187,7 +187,9 @@ mod tests {
             "zipf:1",
             "5000000",
         ] {
-            assert!(wrong.parse::<Lengths>().is_err(), "{wrong}");
+            let error = wrong.parse::<Lengths>().unwrap_err().to_string();
+            let range = format!("want a length from 1 to {LONGEST} tokens such as");
+            assert!(error.contains(&range), "{error}");
         }
     }
 }

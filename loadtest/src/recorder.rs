@@ -11,7 +11,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::input::{InputError, lines};
+use crate::input::{InputError, json_problem, lines};
 use crate::trace::{MOONCAKE_BLOCK, MOST_ROWS};
 
 /// What a log came to.
@@ -128,8 +128,10 @@ impl Recording {
     }
 
     fn take(&mut self, line: &str, all: bool) -> Result<(), String> {
-        let value: Value = serde_json::from_str(line)
-            .map_err(|error| format!("{error}: want a line of JSON ([log] format = \"json\")"))?;
+        let value: Value = serde_json::from_str(line).map_err(|error| {
+            let problem = json_problem(&error);
+            format!("{problem}: want a line of JSON ([log] format = \"json\")")
+        })?;
         if value.get("message").and_then(Value::as_str) != Some(REQUEST) {
             self.counts.other_lines += 1;
             return Ok(());

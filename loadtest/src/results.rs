@@ -19,7 +19,7 @@ use crate::record::Record;
 use crate::search::Found;
 use crate::server_metrics::ServerMetrics;
 use crate::slo::Slos;
-use crate::summary::Phases;
+use crate::summary::{Group, Phases};
 
 /// Name and version of the form. It changes where a field's meaning does.
 pub const FORMAT: &str = "tandem-loadtest/1";
@@ -45,6 +45,18 @@ pub struct Results {
     pub search: Option<Found>,
     /// What was asserted.
     pub assertions: Vec<Verdict>,
+}
+
+impl Results {
+    /// How many assertions were missed, in words; `None`: all hold.
+    #[must_use]
+    pub fn missed(&self) -> Option<String> {
+        let missed = self.assertions.iter().filter(|verdict| !verdict.holds);
+        match (missed.count(), self.assertions.len()) {
+            (0, _) => None,
+            (missed, all) => Some(format!("{missed} of {all} assertions missed")),
+        }
+    }
 }
 
 /// How hard a run pressed.
@@ -104,6 +116,9 @@ pub struct Run {
     pub cut: u64,
     /// Why its figures are not to be trusted; empty: they are.
     pub invalid: Vec<String>,
+    /// What else has to be known of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// The figures that follow from the phases.
     pub figures: Figures,
     /// What it cost the client, and how well that kept up.
@@ -157,6 +172,18 @@ pub struct Second {
     pub events: u64,
     /// Tokens that came in it.
     pub tokens: u64,
+}
+
+impl Run {
+    /// Requests of one group within the SLO, per second of what goodput counts by.
+    #[must_use]
+    pub fn goodput_per_s(&self, group: &Group) -> f64 {
+        let seconds = self.window_s.unwrap_or(self.figures.span_s);
+        match seconds > 0.0 {
+            true => group.counts.attained as f64 / seconds,
+            false => 0.0,
+        }
+    }
 }
 
 impl ClientFigures {

@@ -64,8 +64,10 @@ pub enum Ended {
     OutOfRuns,
     /// The client could not keep up: more load cannot be measured from here.
     ClientLimit,
-    /// Interrupted, or the server was gone.
+    /// Interrupted.
     Interrupted,
+    /// The server was gone.
+    ServerGone,
 }
 
 /// What came of it.

@@ -30,6 +30,7 @@ pub(crate) struct Times {
     pub(crate) e2e_us: u64,
 }
 
+const LIMITS: &str = "ttft, tpot, itl or e2e";
 const SLO: &str = "limits such as ttft=500ms,tpot=50ms (of ttft, tpot, itl, e2e), for one class as chat:ttft=500ms";
 
 impl Slo {
@@ -73,8 +74,9 @@ impl FromStr for Slo {
         let mut slo = Self::default();
         for limit in text.split(',') {
             let (name, value) = limit.split_once('=').ok_or_else(wrong)?;
+            let unknown = || UnitError::unknown("limit", name.trim(), LIMITS);
+            let limit = slo.limit(name.trim()).ok_or_else(unknown)?;
             let value: Duration = duration(value.trim())?;
-            let limit = slo.limit(name.trim()).ok_or_else(wrong)?;
             if limit.replace(micros(value)).is_some() {
                 return Err(wrong());
             }
@@ -185,6 +187,8 @@ mod tests {
         assert_eq!(slos.of("chat").unwrap().ttft_us, Some(100_000));
         assert_eq!(slos.of("batch").unwrap().ttft_us, Some(1_000_000));
         assert!(slos.add("ttft=2s").is_err());
+        let unknown = slos.add("chat:foo=1us").unwrap_err().to_string();
+        assert_eq!(unknown, "\"foo\" is no limit: want ttft, tpot, itl or e2e");
         for wrong in ["", "ttft", "ttft=5", "p99=5ms", "ttft=1s,ttft=2s", "chat:"] {
             assert!(Slos::default().add(wrong).is_err(), "{wrong}");
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// An amount that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{found:?}: want {wanted}")]
+#[error("{found}: want {wanted}")]
 pub struct UnitError {
     found: String,
     wanted: &'static str,
@@ -13,7 +13,15 @@ pub struct UnitError {
 impl UnitError {
     pub(crate) fn new(found: &str, wanted: &'static str) -> Self {
         Self {
-            found: found.to_owned(),
+            found: format!("{found:?}"),
+            wanted,
+        }
+    }
+
+    /// A name that nothing of its kind has; the others are wanted.
+    pub(crate) fn unknown(kind: &str, found: &str, wanted: &'static str) -> Self {
+        Self {
+            found: format!("{found:?} is no {kind}"),
             wanted,
         }
     }

@@ -96,6 +96,18 @@ impl Workload {
         self.len() == Some(0)
     }
 
+    /// Whether no prompt begins as another one does: a server that has much of one in its cache was asked it before.
+    #[must_use]
+    pub fn prompts_differ(&self) -> bool {
+        match &*self.source {
+            Source::Synthetic(made) => {
+                made.prefix.is_none() && matches!(made.turns, Lengths::Fixed(1))
+            }
+            Source::Prompts(..) => false,
+            Source::Trace(trace) => trace.rows.iter().all(|row| row.blocks.is_empty()),
+        }
+    }
+
     /// All classes, sorted where a file names them.
     #[must_use]
     pub fn class_names(&self) -> Vec<String> {

@@ -12,6 +12,8 @@ use crate::console;
 pub(crate) struct Failure {
     lines: Vec<String>,
     code: u8,
+    /// The flag whose value is wrong, such as `--rate`, where it is one flag's.
+    flag: Option<&'static str>,
 }
 
 impl Failure {
@@ -28,6 +30,7 @@ impl Failure {
                 .map(|message| one_line(&message))
                 .collect(),
             code: 2,
+            flag: None,
         }
     }
 
@@ -41,7 +44,28 @@ impl Failure {
         Self {
             lines: vec![one_line(&message.to_string())],
             code,
+            flag: None,
         }
+    }
+
+    /// About the value of this flag.
+    pub(crate) fn about(mut self, flag: &'static str) -> Self {
+        self.flag = Some(flag);
+        self
+    }
+
+    /// The flag whose value is wrong, where it is one flag's.
+    pub(crate) const fn flag(&self) -> Option<&'static str> {
+        self.flag
+    }
+
+    /// Names the place where the flag was set, instead of the flag.
+    pub(crate) fn set_at(mut self, place: &str) -> Self {
+        let flag = self.flag.map_or(String::new(), |flag| format!("{flag} "));
+        for line in &mut self.lines {
+            *line = format!("{place}: {}", line.strip_prefix(&flag).unwrap_or(line));
+        }
+        self
     }
 
     /// Says what is wrong on standard error.
@@ -71,6 +95,7 @@ impl From<ConfigError> for Failure {
                 Self {
                     lines: lines.collect(),
                     code: 2,
+                    flag: None,
                 }
             }
         }

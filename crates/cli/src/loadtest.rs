@@ -25,10 +25,10 @@ use std::sync::Arc;
 
 use tandem_loadtest::campaign::{self, Outcome, Runs};
 use tandem_loadtest::plan::RunPlan;
-use tandem_loadtest::results::{FORMAT, Results, RunEnd};
+use tandem_loadtest::results::{FORMAT, Results, Run, RunEnd};
 use tandem_loadtest::server_metrics::Scrapers;
 use tandem_loadtest::slo::Slos;
-use tandem_loadtest::{Harness, RunError};
+use tandem_loadtest::{Harness, RunError, StartError, TargetError};
 
 use crate::failure::Failure;
 use args::Action;
@@ -36,6 +36,7 @@ use interrupt::Stop;
 use output::Outputs;
 use prepare::Settings;
 use progress::Progress;
+use verdict::Meant;
 
 /// Does it.
 pub(crate) fn run(args: &LoadtestArgs) -> Result<(), Failure> {
@@ -45,6 +46,21 @@ pub(crate) fn run(args: &LoadtestArgs) -> Result<(), Failure> {
         Some(Action::Compare(compare)) => compare::run(compare),
         Some(Action::Record(record)) => record::run(record),
         None => test(args),
+    }
+}
+
+/// What keeps a test from starting: the server, or what it was told of it.
+fn unstarted(error: StartError) -> Failure {
+    let flag = match &error {
+        StartError::Unreachable { .. } => Some("--url"),
+        StartError::Model { .. } => Some("--model"),
+        StartError::Target(TargetError::Authorities { .. }) => Some("--ca"),
+        _ => None,
+    };
+    let failure = Failure::mendable(error);
+    match flag {
+        Some(flag) => failure.about(flag),
+        None => failure,
     }
 }
 
@@ -78,8 +94,11 @@ fn test(args: &LoadtestArgs) -> Result<(), Failure> {
     };
     results.assertions = verdict::check(&assertions, &results);
     outputs.write(&results)?;
-    let beyond_capacity = matches!(runs, Runs::Search { .. });
-    verdict::verdict(&results, &assertions, beyond_capacity)
+    let meant = Meant {
+        beyond_capacity: matches!(runs, Runs::Search { .. }),
+        not_begun: test.not_begun,
+    };
+    verdict::verdict(&results, &assertions, meant)
 }
 
 /// A test on its way.
@@ -91,6 +110,8 @@ struct Test<'a> {
     /// Address and model of the server that was asked last.
     server: (String, String),
     outcome: Outcome,
+    /// Runs that it did not come to.
+    not_begun: usize,
 }
 
 impl<'a> Test<'a> {
@@ -103,6 +124,7 @@ impl<'a> Test<'a> {
             progress: Progress::new(args, runs, settings, stop),
             server: (args.url.clone(), String::new()),
             outcome: Outcome::default(),
+            not_begun: 0,
         }
     }
 
@@ -120,6 +142,7 @@ impl<'a> Test<'a> {
         })?;
         self.outcome.runs.extend(outcome.runs);
         self.outcome.search = outcome.search;
+        self.not_begun += outcome.not_begun;
         Ok(())
     }
 
@@ -130,7 +153,7 @@ impl<'a> Test<'a> {
         base: RunPlan,
         outputs: &mut Outputs,
     ) -> Result<(), Failure> {
-        for value in &settings.values {
+        for (done, value) in settings.values.iter().enumerate() {
             settings.prepare(value, self.stop)?;
             let mut base = base.clone();
             base.setting = Some(settings.label(value));
@@ -138,9 +161,10 @@ impl<'a> Test<'a> {
             let workload = Arc::make_mut(&mut base.workload);
             workload.seed = workload.seed.wrapping_add(self.outcome.runs.len() as u64);
             self.run(base, outputs)?;
-            let runs = &self.outcome.runs;
-            let complete = runs.last().is_some_and(|run| run.ended == RunEnd::Complete);
-            if !complete || self.stop.is_asked() {
+            let complete = |run: &Run| run.ended == RunEnd::Complete;
+            if !self.outcome.runs.last().is_some_and(complete) || self.stop.is_asked() {
+                let left = settings.values.len() - done - 1;
+                self.not_begun += left * self.runs.count().unwrap_or(1);
                 break;
             }
         }
@@ -167,8 +191,8 @@ impl<'a> Test<'a> {
 fn harness(args: &LoadtestArgs) -> Result<Harness, Failure> {
     let target = requests::target(args)?;
     let names = requests::flag("--metrics-match", &args.metrics_match)?;
-    let harness = Harness::start(target.clone(), args.api.into(), args.model.clone())
-        .map_err(Failure::mendable)?;
+    let harness =
+        Harness::start(target.clone(), args.api.into(), args.model.clone()).map_err(unstarted)?;
     if args.metrics.is_empty() {
         return Ok(harness);
     }

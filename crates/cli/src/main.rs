@@ -86,24 +86,27 @@ struct ConfigsArgs {
 }
 
 fn main() -> ExitCode {
-    let arguments =
-        lifetime::die_with_parent().and_then(|()| loadtest::arguments(std::env::args_os()));
-    let result = arguments.and_then(|arguments| match Cli::parse_from(arguments).command {
-        Command::Up(args) => up::run(&args),
-        Command::Gateway(args) => serve::gateway(&args.config),
-        Command::Worker(args) => serve::worker(&args.config),
-        Command::Engine(args) => serve::engine(&args.config),
-        Command::Check(args) => check::run(&args.config),
-        Command::Status(args) => status::run(&args),
-        Command::Admin(args) => admin::run(&args),
-        Command::Keys(args) => keys::run(args),
-        Command::Pki(args) => pki::run(&args),
-        Command::Topology(args) => topology::run(&args),
-        Command::Fabric(args) => fabric::run(args),
-        Command::Plan(args) => plan::run(&args),
-        Command::Experiment(args) => experiment::run(&args),
-        Command::Loadtest(args) => loadtest::run(&args),
-    });
+    let given = lifetime::die_with_parent().and_then(|()| loadtest::arguments(std::env::args_os()));
+    let result = given.and_then(
+        |(arguments, origins)| match Cli::parse_from(arguments).command {
+            Command::Up(args) => up::run(&args),
+            Command::Gateway(args) => serve::gateway(&args.config),
+            Command::Worker(args) => serve::worker(&args.config),
+            Command::Engine(args) => serve::engine(&args.config),
+            Command::Check(args) => check::run(&args.config),
+            Command::Status(args) => status::run(&args),
+            Command::Admin(args) => admin::run(&args),
+            Command::Keys(args) => keys::run(args),
+            Command::Pki(args) => pki::run(&args),
+            Command::Topology(args) => topology::run(&args),
+            Command::Fabric(args) => fabric::run(args),
+            Command::Plan(args) => plan::run(&args),
+            Command::Experiment(args) => experiment::run(&args),
+            Command::Loadtest(args) => {
+                loadtest::run(&args).map_err(|failure| origins.locate(failure))
+            }
+        },
+    );
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

@@ -24,6 +24,7 @@ use crate::console::{say, table};
 use crate::failure::Failure;
 use crate::http::{self, Site};
 use crate::lifetime::{StopSignals, terminal_is_gone};
+use crate::planning;
 use crate::status::{self, Status};
 use crate::supervisor;
 use fleet::{Fleet, Running};
@@ -152,6 +153,10 @@ async fn up(args: &UpArgs) -> Result<(), Failure> {
     let mut signals = StopSignals::listen()?;
     args.refuse_unguarded()?;
     let model = model::find(args.model.as_deref())?;
+    if let Some(profile) = &args.timed {
+        // A name that means nothing leaves no folder behind.
+        planning::profile(profile)?;
+    }
     let state = StateFolder::open(&args.state_dir)?;
     refuse_used_port(args.listen, "--listen")?;
     refuse_used_port(args.admin_listen(), "--admin-listen")?;

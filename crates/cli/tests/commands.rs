@@ -57,6 +57,20 @@ fn check_refuses_rdma_from_a_software_provider() {
 }
 
 #[test]
+fn up_refuses_an_unknown_profile_with_those_there_are_and_leaves_nothing_behind() {
+    let folder = folder_with_model();
+    let output = tandem(folder.path(), &["up", "--model", MODEL, "--timed", "nope"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(
+        stderr.starts_with("tandem: no profile \"nope\": want one of ")
+            && stderr.contains("deepseek-r1-tp8-h200"),
+        "{stderr}"
+    );
+    assert!(!folder.path().join(".tandem").exists());
+}
+
+#[test]
 fn check_shows_what_a_right_file_comes_to() {
     let folder = tempfile::tempdir().unwrap();
     let text = "[gateway]\ntokenizer = \"t\"\nworkers = []\n";

@@ -23,6 +23,7 @@ fn run() -> Run {
         ended: RunEnd::Complete,
         cut: 0,
         invalid: Vec::new(),
+        notes: Vec::new(),
         figures: Figures {
             error_rate: 0.02,
             goodput_per_s: 3.0,

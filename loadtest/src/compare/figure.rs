@@ -51,6 +51,7 @@ pub(super) enum Figure {
     Goodput,
     Answered,
     OutputTokens,
+    Cached,
 }
 
 impl Figure {
@@ -67,6 +68,7 @@ impl Figure {
             Self::Rejected,
             Self::Answered,
             Self::OutputTokens,
+            Self::Cached,
         ]);
         all
     }
@@ -80,13 +82,14 @@ impl Figure {
             Self::Goodput => "goodput".to_owned(),
             Self::Answered => "answered_per_s".to_owned(),
             Self::OutputTokens => "output_tokens_per_s".to_owned(),
+            Self::Cached => "cached_share".to_owned(),
         }
     }
 
     const fn unit(self) -> Unit {
         match self {
             Self::Quantile(..) => Unit::Us,
-            Self::Attainment | Self::Failed | Self::Rejected => Unit::Share,
+            Self::Attainment | Self::Failed | Self::Rejected | Self::Cached => Unit::Share,
             Self::Goodput | Self::Answered | Self::OutputTokens => Unit::PerSecond,
         }
     }
@@ -110,6 +113,7 @@ impl Figure {
             Self::Goodput => Some(figures.goodput_per_s),
             Self::Answered => Some(figures.answered_per_s),
             Self::OutputTokens => Some(figures.output_tokens_per_s),
+            Self::Cached => Some(figures.cached_share),
         }
     }
 
@@ -152,14 +156,25 @@ impl Figure {
                 let rate = per(side.sum.output_tokens, side.span_s());
                 sum(rate, counts.answered(), spread, alpha)
             }
+            Self::Cached if side.sum.input_tokens == 0 => None,
+            Self::Cached => {
+                // A prompt's tokens are cached together: they count as one.
+                let cached = side.sum.cached_tokens as f64 / side.sum.input_tokens as f64;
+                let answers = counts.answered();
+                let limits = share((cached * answers as f64).round() as u64, answers, alpha)?;
+                Some(Estimate {
+                    value: cached,
+                    ..limits
+                })
+            }
         }
     }
 
-    /// Whether both sides have it. Where nothing failed on either, there is nothing to compare.
+    /// Whether both sides have it. Where nothing failed, or was cached, on either, there is nothing to compare.
     pub(super) fn is_in(self, a: &Side<'_>, b: &Side<'_>) -> bool {
         let none = |found: &Estimate| found.value == 0.0;
         match (self.within(a, 0.5), self.within(b, 0.5)) {
-            (Some(a), Some(b)) if matches!(self, Self::Failed | Self::Rejected) => {
+            (Some(a), Some(b)) if matches!(self, Self::Failed | Self::Rejected | Self::Cached) => {
                 !(none(&a) && none(&b))
             }
             (a, b) => a.is_some() && b.is_some(),

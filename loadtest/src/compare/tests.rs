@@ -6,8 +6,7 @@ use rand::{Rng, SeedableRng};
 use super::*;
 use crate::report;
 use crate::results::LoadPoint;
-use crate::search::{Ended, Found, SearchPlan};
-use crate::testing::made::{Made, results, run};
+use crate::testing::made::{Made, results, run, search};
 
 const RULES: Rules = Rules {
     confidence: 0.95,
@@ -169,6 +168,28 @@ fn failures_and_goodput_are_compared_as_shares() {
 }
 
 #[test]
+fn what_was_cached_is_compared_and_what_a_test_notes_is_told() {
+    let rng = &mut SmallRng::seed_from_u64(7);
+    let mut a = made(rng, 1, SAME, 0.0);
+    let mut b = a.clone();
+    for (results, cached_tokens) in [(&mut a, 0), (&mut b, 90_000)] {
+        let run = &mut results.runs[0];
+        let measured = &mut run.phases.measured;
+        (measured.input_tokens, measured.cached_tokens) = (100_000, cached_tokens);
+        run.figures = crate::results::Figures::of(measured, run.window_s);
+    }
+    b.runs[0].notes.push("asked before".to_owned());
+    let found = compare(&a, &b, RULES).unwrap();
+    let cached = row(&found, "cached_share");
+    assert_eq!((cached.a, cached.b, cached.unit), (0.0, 0.9, Unit::Share));
+    assert_eq!(cached.verdict, Verdict::Better);
+    let note = "the second results: asked before".to_owned();
+    assert!(found.notes.contains(&note), "{:?}", found.notes);
+    let found = compare(&a, &a, RULES).unwrap();
+    assert!(found.rows().all(|row| row.figure != "cached_share"));
+}
+
+#[test]
 fn too_few_answers_decide_nothing_and_a_small_change_is_none() {
     let rng = &mut SmallRng::seed_from_u64(3);
     let few = Made {
@@ -264,21 +285,7 @@ fn results_without_a_load_in_common_cannot_be_compared() {
 fn searches_differ_where_their_bounds_are_apart() {
     let rng = &mut SmallRng::seed_from_u64(5);
     let of = |rng: &mut SmallRng, best: f64, too_much: f64| Results {
-        search: Some(Found {
-            plan: SearchPlan {
-                start: 1.0,
-                lowest: 0.1,
-                highest: 100.0,
-                attainment: 0.9,
-                tolerance: 0.05,
-                most_runs: 40,
-                whole: false,
-            },
-            best: Some(best),
-            too_much: Some(too_much),
-            ended: Ended::Converged,
-            probes: Vec::new(),
-        }),
+        search: Some(search(best, too_much)),
         ..made(rng, 1, SAME, 0.0)
     };
     let first = of(rng, 10.0, 10.4);

@@ -145,6 +145,11 @@ impl Live {
         }
     }
 
+    /// Whether the last connection that was tried did not come to be.
+    pub(crate) fn is_unconnected(&self) -> bool {
+        self.unconnected.load(Ordering::Relaxed) > 0
+    }
+
     pub(super) fn enter(&self) {
         let now = self.counters.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
         self.counters

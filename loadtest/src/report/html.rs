@@ -164,17 +164,7 @@ fn alarms(results: &Results) -> Vec<String> {
     if cut > 0 {
         alarms.push(format!("{cut} of {all} runs did not come to their end."));
     }
-    let missed = results
-        .assertions
-        .iter()
-        .filter(|verdict| !verdict.holds)
-        .count();
-    if missed > 0 {
-        alarms.push(format!(
-            "{missed} of {} assertions missed.",
-            results.assertions.len()
-        ));
-    }
+    alarms.extend(results.missed().map(|missed| missed + "."));
     alarms
 }
 
@@ -208,22 +198,23 @@ fn one_run(run: &Run, results: &Results) -> OneRun {
         alarms,
         notes: notes(run, results),
         charts: charts::of_run(run, results),
-        tables: tables::of_run(run),
+        tables: tables::of_run(run, results),
     }
 }
 
 fn notes(run: &Run, results: &Results) -> Vec<String> {
     let measured = &run.phases.measured;
     let figures = &run.figures;
-    let mut notes = vec![text::counts(&measured.all, !results.slos.is_empty())];
-    notes.push(format!(
-        "{} answers/s, {} output tokens/s, {} prompt tokens/s, {} of those cached",
-        super::table::number(figures.answered_per_s),
-        super::table::number(figures.output_tokens_per_s),
-        super::table::number(figures.input_tokens_per_s),
-        super::table::percent(figures.cached_share)
-    ));
-    notes.push(format!("tokens {}", text::sources(measured)));
+    let limited = !results.slos.is_empty();
+    let mut notes = vec![match figures.requests {
+        0 => text::NOTHING.to_owned(),
+        _ => text::counts(&measured.all, limited),
+    }];
+    notes.extend(run.notes.iter().map(|note| format!("NOTE: {note}")));
+    if figures.requests > 0 {
+        notes.extend(of_measured(run, results));
+    }
+
     for (name, phase) in [
         ("warm-up", &run.phases.warm_up),
         ("cool-down", &run.phases.cool_down),
@@ -241,5 +232,27 @@ fn notes(run: &Run, results: &Results) -> Vec<String> {
             measured.clipped
         ));
     }
+    notes
+}
+
+/// Goodput, of all and of each class, and rates.
+fn of_measured(run: &Run, results: &Results) -> Vec<String> {
+    let (measured, figures) = (&run.phases.measured, &run.figures);
+    let mut notes = Vec::new();
+    if !results.slos.is_empty() {
+        notes.push(format!("goodput {}", text::goodput(run, &measured.all)));
+    }
+    for (class, group) in &measured.classes {
+        let found = text::of_class(run, class, group, results);
+        notes.push(format!("class {class}: {found}"));
+    }
+    notes.push(format!(
+        "{} answers/s, {} output tokens/s, {} prompt tokens/s, {} of those cached",
+        super::table::number(figures.answered_per_s),
+        super::table::number(figures.output_tokens_per_s),
+        super::table::number(figures.input_tokens_per_s),
+        super::table::percent(figures.cached_share)
+    ));
+    notes.push(format!("tokens {}", text::sources(measured)));
     notes
 }

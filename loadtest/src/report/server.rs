@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::table::{number, table};
+use super::table::{number, precise, table};
 use crate::server_metrics::{Family, Labels, SeriesFigures, ServerMetrics};
 
 /// What stands above the columns of [`shown`].
@@ -93,7 +93,7 @@ fn rows(name: &str, family: &Family) -> Vec<Vec<String>> {
             } => [Some(*count), Some(*per_s), *p50, *p99, *mean, None],
         };
         let mut row = vec![named(name, labels, &telling)];
-        row.extend(cells.map(|cell| cell.map_or(String::new(), number)));
+        row.extend(cells.map(|cell| cell.map_or(String::new(), precise)));
         row
     };
     moved.map(|one| row(&one.labels, &one.figures)).collect()
@@ -170,6 +170,26 @@ mod tests {
             "server      http://s/metrics, 3 readings in 2.00 s\n\
              \x20               +    /s  p50  p99  mean  max\nc{code=200}  8.00  4.00\n"
         );
+    }
+
+    #[test]
+    fn a_time_of_milliseconds_in_seconds_keeps_its_digits() {
+        let figures = SeriesFigures::Histogram {
+            count: 900.0,
+            per_s: 450.0,
+            mean: Some(0.002_347),
+            p50: Some(0.002_25),
+            p90: None,
+            p95: None,
+            p99: Some(0.000_987),
+        };
+        let series = Series {
+            labels: Labels::new(),
+            figures,
+        };
+        let text = one(&metrics(vec![series]));
+        let row = text.lines().last().unwrap();
+        assert_eq!(row, "c  900  450  0.00225  0.000987  0.00235");
     }
 
     #[test]

@@ -31,6 +31,18 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
+/// The same with three digits of small values too: a server's seconds are often milliseconds.
+pub(super) fn precise(value: f64) -> String {
+    if !value.is_finite() || value == 0.0 || value.abs() >= 0.1 {
+        return number(value);
+    }
+    let digits = (2.0 - value.abs().log10().floor()) as usize;
+    format!("{value:.*}", digits.min(MOST_DIGITS))
+}
+
+/// A billionth is the smallest that is shown.
+const MOST_DIGITS: usize = 9;
+
 /// Microseconds as milliseconds.
 pub(super) fn ms(us: Option<f64>) -> String {
     us.map_or("-".to_owned(), |us| number(us / 1000.0))
@@ -51,6 +63,17 @@ mod tests {
         assert_eq!(text, "a     bb   c\nlong   1  23\n");
         let shown = [123.4, 12.34, 1.234, 0.01234, 0.0].map(number);
         assert_eq!(shown, ["123", "12.3", "1.23", "0.012", "0.00"]);
+        let shown = [123.4, 0.0, 0.05, 0.002_123, 0.000_045_6, 1e-30, -0.002_5].map(precise);
+        let want = [
+            "123",
+            "0.00",
+            "0.0500",
+            "0.00212",
+            "0.0000456",
+            "0.000000000",
+            "-0.00250",
+        ];
+        assert_eq!(shown, want);
         assert_eq!(
             (ms(Some(1500.0)), ms(None)),
             ("1.50".to_owned(), "-".to_owned())

@@ -56,6 +56,10 @@ fn one(run: &Run, results: &Results) -> String {
     let measured = &run.phases.measured;
     let figures = &run.figures;
     let mut text = format!("load        {}, seed {}\n", run.place(), run.seed);
+    if figures.requests == 0 {
+        let _ = writeln!(text, "requests    {NOTHING}");
+        return text + &server(&run.server) + &remarks(run, "");
+    }
     let limited = !results.slos.is_empty();
     let slo = match limited {
         false => String::new(),
@@ -69,15 +73,7 @@ fn one(run: &Run, results: &Results) -> String {
         counts(&measured.all, limited)
     );
     if limited {
-        let (low, high) = wilson(measured.all.counts.attained, figures.requests);
-        let _ = writeln!(
-            text,
-            "goodput     {} requests/s, attainment {} (95 %: {} to {})",
-            number(figures.goodput_per_s),
-            percent(figures.attainment),
-            percent(low),
-            percent(high)
-        );
+        let _ = writeln!(text, "goodput     {}", goodput(run, &measured.all));
     }
     let _ = writeln!(
         text,
@@ -90,12 +86,38 @@ fn one(run: &Run, results: &Results) -> String {
     let _ = writeln!(text, "tokens      {}", sources(measured));
     text += &table(&distributions(&measured.all));
     for (class, group) in &measured.classes {
-        let _ = writeln!(text, "\n{class}: {}", counts(group, limited));
+        let _ = writeln!(text, "\n{class}: {}", of_class(run, class, group, results));
         text += &table(&distributions(group));
     }
     text += &client(run);
     text += &server(&run.server);
     text + &remarks(run, "")
+}
+
+/// Of a run whose measured phase had no request.
+pub(super) const NOTHING: &str = "nothing was measured";
+
+/// How much of a group counts.
+pub(super) fn goodput(run: &Run, group: &Group) -> String {
+    let (attained, all) = (group.counts.attained, group.counts.all());
+    let (low, high) = wilson(attained, all);
+    format!(
+        "{} requests/s, attainment {} (95 %: {} to {})",
+        number(run.goodput_per_s(group)),
+        percent(attained as f64 / all.max(1) as f64),
+        percent(low),
+        percent(high)
+    )
+}
+
+/// What a class came to, and how much of it counts where it has limits.
+pub(super) fn of_class(run: &Run, class: &str, group: &Group, results: &Results) -> String {
+    let limited = results.slos.of(class).is_some();
+    let mut text = counts(group, limited);
+    if limited && group.counts.all() > 0 {
+        let _ = write!(text, "; goodput {}", goodput(run, group));
+    }
+    text
 }
 
 pub(super) fn slos(results: &Results) -> String {
@@ -240,6 +262,9 @@ fn remarks(run: &Run, of: &str) -> String {
         }
     }
     text += &troubles(&run.server, of);
+    for note in &run.notes {
+        let _ = writeln!(text, "{of}NOTE: {note}");
+    }
     for why in &run.invalid {
         let _ = writeln!(text, "{of}INVALID: {why}");
     }
@@ -267,7 +292,14 @@ fn several(runs: &[Run]) -> String {
     for run in runs {
         let (figures, measured) = (&run.figures, &run.phases.measured);
         let counts = &measured.all.counts;
-        let share = |n: u64| percent(n as f64 / (figures.requests.max(1)) as f64);
+        if figures.requests == 0 {
+            let mut row = vec![run.load.to_string(), NOTHING.to_owned()];
+            row.resize(head.len() - 1, String::new());
+            row.push(trust(run));
+            rows.push(row);
+            continue;
+        }
+        let share = |n: u64| percent(n as f64 / figures.requests as f64);
         let at = |metric, q| {
             let found = measured.all.metrics.get(&metric);
             ms(found
@@ -288,15 +320,19 @@ fn several(runs: &[Run]) -> String {
             at(Metric::Tpot, 0.99),
             at(Metric::Itl, 0.99),
             number(figures.output_tokens_per_s),
-            if run.invalid.is_empty() {
-                ""
-            } else {
-                "INVALID"
-            }
-            .to_owned(),
+            trust(run),
         ]);
     }
     table(&rows)
+}
+
+fn trust(run: &Run) -> String {
+    let word = if run.invalid.is_empty() {
+        ""
+    } else {
+        "INVALID"
+    };
+    word.to_owned()
 }
 
 /// Means over the repeats at each load, with their intervals.
@@ -340,6 +376,7 @@ pub(super) fn search(found: &Found) -> String {
         Ended::OutOfRuns => "after --search-runs",
         Ended::ClientLimit => "the client could not keep up with more: use more hosts",
         Ended::Interrupted => "it was interrupted",
+        Ended::ServerGone => "the server was gone",
     };
     let best = found.best.map_or("none".to_owned(), number);
     let too_much = found.too_much.map_or(String::new(), |load| {

@@ -130,6 +130,9 @@ fn add(run: &mut Run, more: &Run, number: usize) -> Result<(), MergeError> {
             .iter()
             .map(|why| format!("result {number}: {why}")),
     );
+    let notes = more.notes.iter();
+    run.notes
+        .extend(notes.map(|note| format!("result {number}: {note}")));
     run.started_unix_ms = run.started_unix_ms.min(more.started_unix_ms);
     if run.ended == RunEnd::Complete {
         run.ended = more.ended;

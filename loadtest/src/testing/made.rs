@@ -7,6 +7,7 @@ use rand_distr::{Distribution as _, LogNormal};
 use crate::results::{
     ClientFigures, FORMAT, Figures, LoadPoint, Part, Results, Run, RunEnd, Second,
 };
+use crate::search::{Ended, Found, Probe, SearchPlan};
 use crate::slo::Slos;
 use crate::summary::{Metric, Phases};
 
@@ -71,12 +72,40 @@ pub(crate) fn run(rng: &mut SmallRng, load: LoadPoint, repeat: u32, made: Made) 
         ended: RunEnd::Complete,
         cut: 0,
         invalid: Vec::new(),
+        notes: Vec::new(),
         figures: Figures::of(&phases.measured, Some(seconds)),
         client: ClientFigures::default(),
         phases,
         timeline: vec![second; seconds as usize],
         slowest: Vec::new(),
         server: Vec::new(),
+    }
+}
+
+/// A search for a rate that ended between these, with the step that found the first.
+pub(crate) fn search(best: f64, too_much: f64) -> Found {
+    Found {
+        plan: SearchPlan {
+            start: 1.0,
+            lowest: 0.1,
+            highest: 100.0,
+            attainment: 0.9,
+            tolerance: 0.05,
+            most_runs: 40,
+            whole: false,
+        },
+        best: Some(best),
+        too_much: Some(too_much),
+        ended: Ended::Converged,
+        probes: vec![Probe {
+            load: best,
+            attained: 190,
+            total: 200,
+            interval: (0.91, 0.97),
+            met: true,
+            undecided: false,
+            tries: 1,
+        }],
     }
 }
 

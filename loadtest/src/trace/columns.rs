@@ -81,11 +81,22 @@ fn date(text: &str) -> Option<f64> {
     Some(whole.assume_utc().unix_timestamp() as f64 + fraction)
 }
 
+/// What is wrong with a line, without its number.
+fn problem(error: &csv::Error) -> String {
+    match error.kind() {
+        csv::ErrorKind::UnequalLengths {
+            expected_len, len, ..
+        } => format!("{len} fields, want {expected_len} as in the line of names"),
+        csv::ErrorKind::Utf8 { err, .. } => format!("not UTF-8: {err}"),
+        _ => error.to_string(),
+    }
+}
+
 pub(super) fn read(reading: &mut Reading<'_>) -> Result<(), InputError> {
     let path = reading.path;
     let mut csv = csv::ReaderBuilder::new().from_reader(open(path)?);
     let wrong = |error: csv::Error| match error.position() {
-        Some(position) => InputError::line(path, position.line(), &error),
+        Some(position) => InputError::line(path, position.line(), problem(&error)),
         None => InputError::file(path, &error),
     };
     let head = csv.headers().map_err(wrong)?;

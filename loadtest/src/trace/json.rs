@@ -4,7 +4,7 @@
 use serde::Deserialize;
 
 use super::{RawRow, Reading};
-use crate::input::{InputError, lines};
+use crate::input::{InputError, json_problem, lines};
 
 #[derive(Deserialize)]
 struct Line {
@@ -29,7 +29,8 @@ pub(super) fn read(reading: &mut Reading<'_>) -> Result<u32, InputError> {
     for line in lines(path)? {
         let (number, line) = line?;
         let wrong = |problem: String| InputError::line(path, number, problem);
-        let line: Line = serde_json::from_str(&line).map_err(|error| wrong(error.to_string()))?;
+        let line: Line =
+            serde_json::from_str(&line).map_err(|error| wrong(json_problem(&error)))?;
         let qwen = line.chat_id.is_some();
         let whose = if qwen { QWEN_BLOCK } else { MOONCAKE_BLOCK };
         let block = *block_tokens.get_or_insert(whose);

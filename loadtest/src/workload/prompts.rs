@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::speech::Prompt;
-use crate::input::{InputError, lines};
+use crate::input::{InputError, json_problem, lines};
 
 /// One line of the file.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl Prompts {
 }
 
 fn parse(line: &str) -> Result<OwnPrompt, String> {
-    let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    let line: Line = serde_json::from_str(line).map_err(|error| json_problem(&error))?;
     let prompt = match (line.prompt, line.messages) {
         (Some(text), None) => Prompt::Text(text),
         (None, Some(messages)) => Prompt::Messages(messages),

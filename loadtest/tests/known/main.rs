@@ -6,6 +6,7 @@
 )]
 
 mod faults;
+mod gone;
 mod loads;
 mod metrics;
 mod search;

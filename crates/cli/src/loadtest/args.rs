@@ -51,6 +51,7 @@ pub(crate) struct LoadtestArgs {
     /// Open loop: requests per second, such as 8, steps such as 4@30s,8@30s, or ramps such as 1..10@60s.
     #[arg(
         long,
+        allow_hyphen_values = true,
         value_name = "CURVE",
         conflicts_with = "concurrency",
         help_heading = "Load"
@@ -66,11 +67,17 @@ pub(crate) struct LoadtestArgs {
     )]
     pub(super) arrivals: Option<String>,
     /// Closed loop: so many requests (or sessions) at a time.
-    #[arg(long, value_name = "N", help_heading = "Load")]
+    #[arg(
+        long,
+        allow_negative_numbers = true,
+        value_name = "N",
+        help_heading = "Load"
+    )]
     pub(super) concurrency: Option<u32>,
     /// Have them begin one after the other within this time.
     #[arg(
         long,
+        allow_hyphen_values = true,
         value_name = "TIME",
         requires = "concurrency",
         help_heading = "Load"
@@ -89,16 +96,22 @@ pub(crate) struct LoadtestArgs {
     )]
     pub(super) trace_slice: Option<String>,
     /// Replay so many times as fast.
-    #[arg(long, value_name = "FACTOR", requires = "trace", conflicts_with_all = ["rate", "concurrency"], help_heading = "Load")]
+    #[arg(long, allow_negative_numbers = true, value_name = "FACTOR", requires = "trace", conflicts_with_all = ["rate", "concurrency"], help_heading = "Load")]
     pub(super) speed: Option<f64>,
 
     /// Tokens of prompts: 512, uniform:100..500, normal:512,64, lognormal:512,0.8 (median, sigma) or file:PATH
     /// [default: 256]
-    #[arg(long, value_name = "LENGTHS", help_heading = "Requests")]
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        value_name = "LENGTHS",
+        help_heading = "Requests"
+    )]
     pub(super) input: Option<String>,
     /// Tokens of answers, the same [default: 64]
     #[arg(
         long,
+        allow_hyphen_values = true,
         value_name = "LENGTHS",
         conflicts_with = "trace",
         help_heading = "Requests"
@@ -118,11 +131,17 @@ pub(crate) struct LoadtestArgs {
     #[arg(long, value_name = "GROUPS", help_heading = "Requests")]
     pub(super) prefix: Option<String>,
     /// Requests of a session, each with the conversation so far (a number, or as --input).
-    #[arg(long, value_name = "LENGTHS", help_heading = "Requests")]
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        value_name = "LENGTHS",
+        help_heading = "Requests"
+    )]
     pub(super) turns: Option<String>,
     /// Time between an answer and the session's next request: 2s, or exp:2s.
     #[arg(
         long,
+        allow_hyphen_values = true,
         value_name = "TIME",
         requires = "turns",
         help_heading = "Requests"
@@ -138,13 +157,19 @@ pub(crate) struct LoadtestArgs {
     /// Make prompts of token ids from 256 up to this vocabulary's size: exact without a tokenizer; completions only.
     #[arg(
         long,
+        allow_negative_numbers = true,
         value_name = "N",
         conflicts_with = "tokenizer",
         help_heading = "Requests"
     )]
     pub(super) token_ids: Option<u32>,
     /// Shorten prompts and answers that do not fit so many tokens together [default: what the server says, if anything]
-    #[arg(long, value_name = "N", help_heading = "Requests")]
+    #[arg(
+        long,
+        allow_negative_numbers = true,
+        value_name = "N",
+        help_heading = "Requests"
+    )]
     pub(super) max_context: Option<u32>,
     /// Have answers as long as asked for (vLLM, SGLang, Tandem).
     #[arg(long, help_heading = "Requests")]
@@ -154,28 +179,65 @@ pub(crate) struct LoadtestArgs {
     pub(super) body: Option<String>,
 
     /// End after so many requests (or sessions).
-    #[arg(long, value_name = "N", help_heading = "Run")]
+    #[arg(
+        long,
+        allow_negative_numbers = true,
+        value_name = "N",
+        help_heading = "Run"
+    )]
     pub(super) requests: Option<u64>,
     /// Schedule nothing after this time.
-    #[arg(long, value_name = "TIME", help_heading = "Run")]
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        value_name = "TIME",
+        help_heading = "Run"
+    )]
     pub(super) duration: Option<String>,
     /// Keep the beginning out of the figures: a time, a number of requests or a share of them.
-    #[arg(long, value_name = "MARGIN", help_heading = "Run")]
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        value_name = "MARGIN",
+        help_heading = "Run"
+    )]
     pub(super) warmup: Option<String>,
     /// The same of the end.
-    #[arg(long, value_name = "MARGIN", help_heading = "Run")]
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        value_name = "MARGIN",
+        help_heading = "Run"
+    )]
     pub(super) cooldown: Option<String>,
     /// A request has failed after this time, from its scheduled send.
-    #[arg(long, value_name = "TIME", default_value = "10m", help_heading = "Run")]
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        value_name = "TIME",
+        default_value = "10m",
+        help_heading = "Run"
+    )]
     pub(super) timeout: String,
     /// Most requests under way at a time in an open loop; what would be more is not sent, and the run is invalid.
-    #[arg(long, value_name = "N", default_value_t = 10_000, help_heading = "Run")]
+    #[arg(
+        long,
+        allow_negative_numbers = true,
+        value_name = "N",
+        default_value_t = 10_000,
+        help_heading = "Run"
+    )]
     pub(super) max_in_flight: u32,
     /// Equal seeds give equal requests at equal times.
-    #[arg(long, default_value_t = 1, help_heading = "Run")]
+    #[arg(
+        long,
+        allow_negative_numbers = true,
+        default_value_t = 1,
+        help_heading = "Run"
+    )]
     pub(super) seed: u64,
     /// Each load so many times, for confidence intervals.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Run")]
+    #[arg(long, allow_negative_numbers = true, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Run")]
     pub(super) repeats: u32,
     /// Send a share of the test, such as 1/3: the other processes send the rest. `tandem loadtest merge` adds up.
     #[arg(
@@ -186,11 +248,17 @@ pub(crate) struct LoadtestArgs {
     )]
     pub(super) part: Option<String>,
     /// Start at this time, seconds since 1970: all parts together.
-    #[arg(long, value_name = "SECONDS", help_heading = "Run")]
+    #[arg(
+        long,
+        allow_negative_numbers = true,
+        value_name = "SECONDS",
+        help_heading = "Run"
+    )]
     pub(super) start_at: Option<f64>,
     /// The run is invalid where requests are begun later than this at p99.
     #[arg(
         long,
+        allow_hyphen_values = true,
         value_name = "TIME",
         default_value = "10ms",
         help_heading = "Run"
@@ -199,6 +267,7 @@ pub(crate) struct LoadtestArgs {
     /// The run is invalid where this client uses more of its cores.
     #[arg(
         long,
+        allow_hyphen_values = true,
         value_name = "SHARE",
         default_value = "80%",
         help_heading = "Run"
@@ -235,6 +304,7 @@ pub(crate) struct LoadtestArgs {
     /// The share of requests that has to meet the SLO.
     #[arg(
         long,
+        allow_hyphen_values = true,
         value_name = "SHARE",
         default_value = "90%",
         requires = "search",
@@ -244,6 +314,7 @@ pub(crate) struct LoadtestArgs {
     /// The load to begin with.
     #[arg(
         long,
+        allow_negative_numbers = true,
         value_name = "LOAD",
         default_value_t = 1.0,
         requires = "search",
@@ -253,6 +324,7 @@ pub(crate) struct LoadtestArgs {
     /// The highest load to try.
     #[arg(
         long,
+        allow_negative_numbers = true,
         value_name = "LOAD",
         default_value_t = 1024.0,
         requires = "search",
@@ -262,6 +334,7 @@ pub(crate) struct LoadtestArgs {
     /// End where the bounds are this close.
     #[arg(
         long,
+        allow_hyphen_values = true,
         value_name = "SHARE",
         default_value = "5%",
         requires = "search",
@@ -269,7 +342,7 @@ pub(crate) struct LoadtestArgs {
     )]
     pub(super) search_tolerance: String,
     /// End after so many runs in any case.
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=1000), requires = "search", help_heading = "Goodput")]
+    #[arg(long, allow_negative_numbers = true, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=1000), requires = "search", help_heading = "Goodput")]
     pub(super) search_runs: u32,
 
     /// What must hold: p99_ttft<500ms, error_rate<1%, goodput>5... Several times; the exit code says whether.

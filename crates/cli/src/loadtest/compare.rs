@@ -39,7 +39,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Failure> {
 }
 
 fn rules(args: &CompareArgs) -> Result<Rules, Failure> {
-    let of = |name: &str, text: &str| share(text).map_err(|error| wrong(name, error));
+    let of = |name: &'static str, text: &str| share(text).map_err(|error| wrong(name, error));
     let confidence = of("--confidence", &args.confidence)?;
     if !(0.5..1.0).contains(&confidence) {
         let found = &args.confidence;

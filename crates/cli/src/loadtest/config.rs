@@ -2,6 +2,7 @@
 //!
 //! The file becomes flags before the command line is read, so that all rules about flags hold for both.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -18,17 +19,40 @@ const CONFIG: &str = "config";
 /// The flag whose value is an object: in the file it may be a table.
 const BODY: &str = "body";
 
-/// The arguments of this process, with what the file of `tandem loadtest --config FILE` says among them.
-pub(crate) fn arguments(given: impl Iterator<Item = OsString>) -> Result<Vec<OsString>, Failure> {
+/// Which lines of a file set which flags: what is wrong with a value often shows only once all of them are together.
+#[derive(Debug, Default)]
+pub(crate) struct Origins {
+    path: PathBuf,
+    /// By the flags' names, without --.
+    lines: BTreeMap<String, usize>,
+}
+
+impl Origins {
+    /// Names file and line, where the failure is about a flag that they set.
+    pub(crate) fn locate(&self, failure: Failure) -> Failure {
+        let name = failure.flag().and_then(|flag| flag.strip_prefix("--"));
+        let Some((name, line)) = name.and_then(|name| self.lines.get_key_value(name)) else {
+            return failure;
+        };
+        let path = self.path.display();
+        failure.set_at(&format!("--config {path}:{line}: {name}"))
+    }
+}
+
+/// The arguments of this process, with what the file of `tandem loadtest --config FILE` says among them, and where it
+/// says so.
+pub(crate) fn arguments(
+    given: impl Iterator<Item = OsString>,
+) -> Result<(Vec<OsString>, Origins), Failure> {
     let mut all: Vec<OsString> = given.collect();
     let Some(path) = file(&all) else {
-        return Ok(all);
+        return Ok((all, Origins::default()));
     };
     let text = std::fs::read_to_string(&path)
         .map_err(|error| Failure::mendable(format!("--config {}: {error}", path.display())))?;
-    let more = flags(&path, &text, &all[2..])?;
+    let (more, lines) = flags(&path, &text, &all[2..])?;
     all.splice(2..2, more.into_iter().map(OsString::from));
-    Ok(all)
+    Ok((all, Origins { path, lines }))
 }
 
 fn command() -> Command {
@@ -66,8 +90,12 @@ impl Key<'_> {
     }
 }
 
-/// The flags that a file sets and the command line does not.
-fn flags(path: &Path, text: &str, given: &[OsString]) -> Result<Vec<String>, Failure> {
+/// The flags that a file sets and the command line does not, and the lines of their names.
+fn flags(
+    path: &Path,
+    text: &str,
+    given: &[OsString],
+) -> Result<(Vec<String>, BTreeMap<String, usize>), Failure> {
     let command = command();
     let values: toml::Table = toml::from_str(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
@@ -76,7 +104,7 @@ fn flags(path: &Path, text: &str, given: &[OsString]) -> Result<Vec<String>, Fai
     })?;
     // The same once more, for its keys' places.
     let places = toml::de::DeTable::parse(text).map_err(Failure::mendable)?;
-    let mut flags = Vec::new();
+    let (mut flags, mut lines) = (Vec::new(), BTreeMap::new());
     for key in places.get_ref().keys() {
         let name: &str = key.get_ref();
         let line = line_of(text, key.span().start);
@@ -88,9 +116,10 @@ fn flags(path: &Path, text: &str, given: &[OsString]) -> Result<Vec<String>, Fai
         check(&command, &key, &own)?;
         if !is_decided(&command, argument, given) {
             flags.extend(own);
+            lines.insert(name.to_owned(), line);
         }
     }
-    Ok(flags)
+    Ok((flags, lines))
 }
 
 fn line_of(text: &str, at: usize) -> usize {
@@ -188,7 +217,10 @@ mod tests {
 
     fn of(text: &str, given: &str) -> Result<Vec<String>, String> {
         let given: Vec<OsString> = given.split_whitespace().map(OsString::from).collect();
-        flags(Path::new("t.toml"), text, &given).map_err(|failure| failure.to_string())
+        let found = flags(Path::new("t.toml"), text, &given);
+        found
+            .map(|(flags, _)| flags)
+            .map_err(|failure| failure.to_string())
     }
 
     #[test]

@@ -165,18 +165,18 @@ fn search(args: &LoadtestArgs, name: AxisName) -> Result<SearchPlan, Failure> {
 const LOWEST: f64 = 64.0;
 
 fn read<T, E: std::fmt::Display>(
-    name: &str,
+    name: &'static str,
     text: &str,
     by: fn(&str) -> Result<T, E>,
 ) -> Result<T, Failure> {
     by(text).map_err(|error| wrong(name, error))
 }
 
-fn time(name: &str, text: Option<&str>) -> Result<Option<Duration>, Failure> {
+fn time(name: &'static str, text: Option<&str>) -> Result<Option<Duration>, Failure> {
     text.map(|text| read(name, text, duration)).transpose()
 }
 
-fn margin(name: &str, text: Option<&str>) -> Result<Margin, Failure> {
+fn margin(name: &'static str, text: Option<&str>) -> Result<Margin, Failure> {
     text.map_or(Ok(Margin::None), |text| flag(name, text))
 }
 
@@ -188,8 +188,9 @@ pub(super) fn base(
 ) -> Result<RunPlan, Failure> {
     let whole = Part { number: 1, of: 1 };
     let part = args.part.as_deref().map(|text| flag("--part", text));
-    let header =
-        |flag_name: &str, name: Option<&String>| name.map(|name| flag(flag_name, name)).transpose();
+    let header = |flag_name: &'static str, name: Option<&String>| {
+        name.map(|name| flag(flag_name, name)).transpose()
+    };
     Ok(RunPlan {
         // Each run has its own.
         load: Load::Trace { speed: 1.0 },

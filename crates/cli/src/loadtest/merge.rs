@@ -4,6 +4,7 @@ use tandem_loadtest::results::{Results, merge};
 
 use super::args::MergeArgs;
 use super::output::Outputs;
+use super::verdict::Meant;
 use super::{saved, verdict};
 use crate::failure::Failure;
 
@@ -16,7 +17,7 @@ pub(super) fn run(args: &MergeArgs) -> Result<(), Failure> {
     verdict::check_classes(&assertions, &sum.slos, &classes(&sum))?;
     sum.assertions = verdict::check(&assertions, &sum);
     Outputs::of_merge(args)?.write(&sum)?;
-    verdict::verdict(&sum, &assertions, false)
+    verdict::verdict(&sum, &assertions, Meant::default())
 }
 
 /// The classes of which there are figures, or limits.

@@ -8,6 +8,7 @@ use tandem_loadtest::report;
 use tandem_loadtest::results::Results;
 
 use super::args::{LoadtestArgs, MergeArgs};
+use super::requests::wrong;
 use crate::console::say;
 use crate::failure::Failure;
 
@@ -19,10 +20,10 @@ pub(super) struct Outputs {
     requests: Option<BufWriter<File>>,
 }
 
-fn create(path: Option<&Path>) -> Result<Option<(PathBuf, File)>, Failure> {
+fn create(flag: &'static str, path: Option<&Path>) -> Result<Option<(PathBuf, File)>, Failure> {
     let Some(path) = path else { return Ok(None) };
-    let file = File::create(path)
-        .map_err(|error| Failure::mendable(format!("{}: {error}", path.display())))?;
+    let file =
+        File::create(path).map_err(|error| wrong(flag, format!("{}: {error}", path.display())))?;
     Ok(Some((path.to_owned(), file)))
 }
 
@@ -34,20 +35,20 @@ pub(super) fn write(path: &Path, text: &str) -> Result<(), Failure> {
 
 impl Outputs {
     pub(super) fn create(args: &LoadtestArgs) -> Result<Self, Failure> {
-        let requests = create(args.requests_file.as_deref())?;
+        let requests = create("--requests-file", args.requests_file.as_deref())?;
         Ok(Self {
-            json: create(args.json.as_deref())?,
-            csv: create(args.csv.as_deref())?,
-            html: create(args.html.as_deref())?,
+            json: create("--json", args.json.as_deref())?,
+            csv: create("--csv", args.csv.as_deref())?,
+            html: create("--html", args.html.as_deref())?,
             requests: requests.map(|(_, file)| BufWriter::new(file)),
         })
     }
 
     pub(super) fn of_merge(args: &MergeArgs) -> Result<Self, Failure> {
         Ok(Self {
-            json: create(args.json.as_deref())?,
-            csv: create(args.csv.as_deref())?,
-            html: create(args.html.as_deref())?,
+            json: create("--json", args.json.as_deref())?,
+            csv: create("--csv", args.csv.as_deref())?,
+            html: create("--html", args.html.as_deref())?,
             requests: None,
         })
     }

@@ -60,12 +60,7 @@ impl<'a> Progress<'a> {
             stop,
             shown: !args.quiet && std::io::stderr().is_terminal(),
             live: args.live,
-            all: match runs {
-                Runs::Each { loads, repeats } => {
-                    Some(loads.len() * *repeats as usize * settings.max(1))
-                }
-                Runs::Search { .. } => None,
-            },
+            all: runs.count().map(|runs| runs * settings.max(1)),
             begun: 0,
             ticker: None,
         }

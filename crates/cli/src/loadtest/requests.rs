@@ -15,14 +15,14 @@ use crate::failure::Failure;
 
 /// Reads a flag's value; what is wrong names the flag.
 pub(super) fn flag<T: std::str::FromStr<Err: std::fmt::Display>>(
-    name: &str,
+    name: &'static str,
     text: &str,
 ) -> Result<T, Failure> {
     text.parse().map_err(|error| wrong(name, error))
 }
 
-pub(super) fn wrong(name: &str, error: impl std::fmt::Display) -> Failure {
-    Failure::mendable(format!("{name} {error}"))
+pub(super) fn wrong(name: &'static str, error: impl std::fmt::Display) -> Failure {
+    Failure::mendable(format!("{name} {error}")).about(name)
 }
 
 const INPUT: &str = "256";

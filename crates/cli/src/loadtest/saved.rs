@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
+use tandem_loadtest::input::json_problem;
 use tandem_loadtest::record::{Record, keep_slowest};
 use tandem_loadtest::results::{FORMAT, Results};
 
@@ -33,8 +34,12 @@ pub(super) fn slowest(path: &Path) -> Result<Vec<Record>, Failure> {
             Failure::mendable(format!("{at}: {error}"))
         };
         let line = line.map_err(|error| wrong(error.to_string()))?;
-        let record: Record = serde_json::from_str(&line)
-            .map_err(|error| wrong(format!("no request of a load test: {error}")))?;
+        let record: Record = serde_json::from_str(&line).map_err(|error| {
+            wrong(format!(
+                "no request of a load test: {}",
+                json_problem(&error)
+            ))
+        })?;
         keep_slowest(&mut slowest, &record);
     }
     Ok(slowest)

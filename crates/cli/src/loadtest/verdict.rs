@@ -2,6 +2,7 @@
 
 use tandem_loadtest::assertion::{Assertion, Verdict};
 use tandem_loadtest::results::{Results, RunEnd};
+use tandem_loadtest::search::{Ended, Found};
 use tandem_loadtest::slo::Slos;
 
 use super::args::LoadtestArgs;
@@ -46,33 +47,36 @@ pub(super) fn check(assertions: &[Assertion], results: &Results) -> Vec<Verdict>
         .collect()
 }
 
-/// An error that says in one line what went wrong; `beyond_capacity`: the test was to find where requests fail.
+/// What a test was to be, as far as its results do not tell.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Meant {
+    /// It was to find where requests fail.
+    pub(super) beyond_capacity: bool,
+    /// Runs that it did not come to.
+    pub(super) not_begun: usize,
+}
+
+/// An error that says in one line what went wrong.
 pub(super) fn verdict(
     results: &Results,
     assertions: &[Assertion],
-    beyond_capacity: bool,
+    meant: Meant,
 ) -> Result<(), Failure> {
     let mut wrong = Vec::new();
     let runs = || results.runs.iter();
+    let not_begun = match meant.not_begun {
+        0 => String::new(),
+        runs => format!(", {runs} of {} runs not begun", runs + results.runs.len()),
+    };
     if runs().any(|run| run.ended == RunEnd::ServerGone) {
-        wrong.push("the server was gone before the end".to_owned());
+        wrong.push(format!("the server was gone before the end{not_begun}"));
     }
     if runs().any(|run| run.ended == RunEnd::Interrupted) || results.runs.is_empty() {
-        wrong.push("interrupted".to_owned());
+        wrong.push(format!("interrupted{not_begun}"));
     }
-    let missed = results
-        .assertions
-        .iter()
-        .filter(|verdict| !verdict.holds)
-        .count();
-    if missed > 0 {
-        wrong.push(format!(
-            "{missed} of {} assertions missed",
-            results.assertions.len()
-        ));
-    }
+    wrong.extend(results.missed());
     let about_errors = assertions.iter().any(Assertion::is_about_errors);
-    if !about_errors && !beyond_capacity {
+    if !about_errors && !meant.beyond_capacity {
         let counts = |of: fn(&tandem_loadtest::summary::Counts) -> u64| -> u64 {
             runs().map(|run| of(&run.phases.measured.all.counts)).sum()
         };
@@ -91,7 +95,7 @@ pub(super) fn verdict(
     if results
         .search
         .as_ref()
-        .is_some_and(|found| found.best.is_none())
+        .is_some_and(|found| found.best.is_none() && !was_cut(found))
     {
         wrong.push("no load meets the SLO".to_owned());
     }
@@ -99,7 +103,7 @@ pub(super) fn verdict(
         wrong.push("no answer met the SLO".to_owned());
     }
     let invalid = runs().filter(|run| !run.invalid.is_empty()).count();
-    if invalid > 0 && !beyond_capacity {
+    if invalid > 0 && !meant.beyond_capacity {
         wrong.push(format!(
             "{invalid} of {} runs are invalid",
             results.runs.len()
@@ -109,6 +113,11 @@ pub(super) fn verdict(
         true => Ok(()),
         false => Err(Failure::fault(wrong.join("; "))),
     }
+}
+
+/// Whether something else than its loads ended a search.
+const fn was_cut(found: &Found) -> bool {
+    matches!(found.ended, Ended::Interrupted | Ended::ServerGone)
 }
 
 /// Whether there are answers and limits, and no answer of any run is within them.

@@ -5,7 +5,7 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use tandem_config::{Config, PROFILES, format_bytes, load_profile};
+use tandem_config::{Config, PROFILES, format_bytes};
 use tandem_core::{WorkerId, WorkerRole};
 use tandem_wire::identity::PeerRole;
 use toml::{Table, Value};
@@ -217,15 +217,13 @@ fn worker(
     Ok(member)
 }
 
-/// The text of a timed `[engine]`.
+/// The text of a timed `[engine]` of a profile that there is.
 fn engine(profile: &str, time_scale: Option<f64>) -> Result<String, Failure> {
     let named = PROFILES.iter().any(|(name, _)| *name == profile);
     let is_path = profile.contains('/') || profile.ends_with(".toml");
     let profile = if is_path && !named {
         let path = std::path::absolute(profile)
             .map_err(|error| Failure::mendable(format!("{profile}: {error}")))?;
-        // What is wrong with it shows here, before anything is started.
-        load_profile(&path)?;
         path.display().to_string()
     } else {
         profile.to_owned()

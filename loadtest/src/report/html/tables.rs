@@ -158,14 +158,16 @@ pub(super) fn settings(results: &Results) -> Table {
 }
 
 /// All of one run.
-pub(super) fn of_run(run: &Run) -> Vec<Table> {
+pub(super) fn of_run(run: &Run, results: &Results) -> Vec<Table> {
     let measured = &run.phases.measured;
-    let mut tables = vec![distributions("Measured", &measured.all)];
-    for (class, group) in &measured.classes {
-        tables.push(distributions(
-            &format!("Class {class}: {}", text::counts(group, true)),
-            group,
-        ));
+    let mut tables = Vec::new();
+    if run.figures.requests > 0 {
+        tables.push(distributions("Measured", &measured.all));
+        for (class, group) in &measured.classes {
+            let limited = results.slos.of(class).is_some();
+            let counts = text::counts(group, limited);
+            tables.push(distributions(&format!("Class {class}: {counts}"), group));
+        }
     }
     if !measured.failures.is_empty() {
         tables.push(failures(measured));

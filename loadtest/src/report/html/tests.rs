@@ -7,10 +7,9 @@ use super::*;
 use crate::assertion::{Unit, Verdict};
 use crate::record::{Failure, FailureKind, Outcome, Phase, keep_slowest};
 use crate::results::LoadPoint;
-use crate::search::{Ended, Found, Probe, SearchPlan};
 use crate::server_metrics::{Family, Kind, Series, SeriesFigures, ServerMetrics};
-use crate::summary::Failures;
-use crate::testing::made::{Made, results, run};
+use crate::summary::{Counts, Failures};
+use crate::testing::made::{Made, results, run, search};
 
 const HOSTILE: &str = "</td></svg></style><script>alert(1)</script><img src=x onerror='alert(2)'>\" onload=\"x {{ 7 * 7 }} {% raw %}";
 const MADE: Made = Made {
@@ -92,29 +91,7 @@ fn everything() -> Results {
         unit: Unit::Us,
         holds: false,
     });
-    results.search = Some(Found {
-        plan: SearchPlan {
-            start: 1.0,
-            lowest: 0.1,
-            highest: 100.0,
-            attainment: 0.9,
-            tolerance: 0.05,
-            most_runs: 40,
-            whole: false,
-        },
-        best: Some(10.0),
-        too_much: Some(20.0),
-        ended: Ended::Converged,
-        probes: vec![Probe {
-            load: 10.0,
-            attained: 190,
-            total: 200,
-            interval: (0.91, 0.97),
-            met: true,
-            undecided: false,
-            tries: 1,
-        }],
-    });
+    results.search = Some(search(10.0, 20.0));
     results
 }
 
@@ -252,6 +229,76 @@ fn a_page_has_every_plot_table_and_alarm() {
             }],
             None
         )
+    );
+}
+
+#[test]
+fn a_runs_summary_has_goodput_and_attainment_of_all_and_of_each_class() {
+    let rng = &mut SmallRng::seed_from_u64(1);
+    let mut one = run(rng, LoadPoint::Rate(10.0), 1, MADE);
+    let measured = &mut one.phases.measured;
+    let mut chat = measured.all.clone();
+    (chat.counts, chat.metrics) = (Counts::default(), std::collections::BTreeMap::new());
+    (chat.counts.attained, chat.counts.late) = (40, 10);
+    let mut batch = chat.clone();
+    batch.counts.attained = 30;
+    measured.classes.insert("chat".to_owned(), chat);
+    measured.classes.insert("batch".to_owned(), batch);
+    one.notes.push("mind the cache".to_owned());
+    let mut results = results(vec![one]);
+    results.slos = crate::slo::Slos::default();
+    results.slos.add("chat:ttft=90ms").unwrap();
+    let test = Shown {
+        name: "x",
+        results: &results,
+    };
+    let page = html(&[test], None).replace("&#x2f;", "/");
+    let text = crate::report::text(&results);
+    // Over the 20 s of the schedule.
+    let of_chat = "40 attained, 10 late, 0 rejected, 0 failed; goodput 2.00 requests/s, attainment 80.0 % (95 %: ";
+    assert!(
+        page.contains(&format!("<li>class chat: {of_chat}")),
+        "{page}"
+    );
+    assert!(text.contains(&format!("\nchat: {of_chat}")), "{text}");
+    assert!(page.contains("<li>class batch: 30 answered, 0 rejected, 0 failed</li>"));
+    assert!(page.contains("<li>goodput ") && page.contains("<li>NOTE: mind the cache</li>"));
+    assert!(text.contains("NOTE: mind the cache"), "{text}");
+}
+
+#[test]
+fn a_run_in_which_nothing_was_measured_says_so_and_has_no_table_of_zeros() {
+    let rng = &mut SmallRng::seed_from_u64(1);
+    let none = Made {
+        requests: 0,
+        ..MADE
+    };
+    let mut cut = run(rng, LoadPoint::Rate(10.0), 1, none);
+    cut.ended = RunEnd::Interrupted;
+    cut.cut = 3;
+    let one = results(vec![cut.clone()]);
+    let text = crate::report::text(&one);
+    assert!(
+        text.contains("requests    nothing was measured\n"),
+        "{text}"
+    );
+    assert!(text.contains("INTERRUPTED: 3 requests under way"), "{text}");
+    for absent in ["TTFT", "goodput", "0.00"] {
+        assert!(!text.contains(absent), "{absent}: {text}");
+    }
+    let test = Shown {
+        name: "x",
+        results: &one,
+    };
+    let page = html(&[test], None);
+    assert!(page.contains("<li>nothing was measured</li>"), "{page}");
+    assert!(!page.contains("<caption>Measured</caption>"), "{page}");
+    let whole = run(rng, LoadPoint::Rate(5.0), 1, MADE);
+    let text = crate::report::text(&results(vec![whole, cut]));
+    let row = text.lines().find(|line| line.starts_with("10 requests/s"));
+    assert!(
+        row.is_some_and(|row| row.ends_with("nothing was measured")),
+        "{text}"
     );
 }
 
