@@ -142,6 +142,14 @@ impl Model {
         }
     }
 
+    /// Pages that the GPUs whose time it takes have room for.
+    fn room(&self) -> Option<u32> {
+        match self {
+            Self::Embedded(_) => None,
+            Self::Timed(model, _) => Some(model.room()),
+        }
+    }
+
     fn layout(&self, pages: u32, ranks: u16) -> Result<WorkerLayout, LayoutError> {
         match self {
             Self::Embedded(model) => model.layout(pages, ranks),
@@ -170,7 +178,7 @@ impl Local {
         // Ranks that replicate heads take memory for each copy.
         let page_bytes = model.layout(1, ranks)?.page_bytes();
         // One at least makes a layout, which then says whether it is enough.
-        let pages = config.kv.pages(page_bytes);
+        let pages = config.kv.pages(page_bytes, model.room());
         let layout = model.layout(pages.max(1), ranks)?;
         if pages == 0 {
             return Err(too_few(0, &layout));

@@ -96,7 +96,7 @@ pub(crate) struct UpArgs {
     /// Requests that decode in one step [default: 16]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) max_batch: Option<u32>,
-    /// KV cache of each worker [default: 512MiB]
+    /// KV cache of each worker [default: 512MiB; with --timed no more than the profile's]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) kv_memory: Option<u64>,
     /// Threads of each worker [default: one for each core]

@@ -92,17 +92,24 @@ pub enum KvBudget {
     Bytes(u64),
     /// So many pages.
     Pages(u32),
+    /// Nothing was said: [`KvBudget::USUAL`] bytes, of the timed engine no more than its profile's GPUs have room for.
+    Unsaid,
 }
 
 impl KvBudget {
-    /// Pages of `page_bytes` bytes (all layers) each; 0 where not even one fits.
+    /// Bytes, where nothing was said.
+    pub const USUAL: u64 = 512 << 20;
+
+    /// Pages of `page_bytes` bytes (all layers) each; 0 where not even one fits. `room`: as many as the GPUs of a timed
+    /// engine's profile have room for.
     #[must_use]
-    pub fn pages(self, page_bytes: usize) -> u32 {
+    pub fn pages(self, page_bytes: usize, room: Option<u32>) -> u32 {
+        let within =
+            |bytes: u64| u32::try_from(bytes / page_bytes.max(1) as u64).unwrap_or(u32::MAX);
         match self {
-            Self::Bytes(bytes) => {
-                u32::try_from(bytes / page_bytes.max(1) as u64).unwrap_or(u32::MAX)
-            }
+            Self::Bytes(bytes) => within(bytes),
             Self::Pages(pages) => pages,
+            Self::Unsaid => within(Self::USUAL).min(room.unwrap_or(u32::MAX)),
         }
     }
 }
@@ -255,7 +262,7 @@ fn read_kv(section: &mut Section<'_, '_>) -> KvBudget {
     let bytes = section
         .bytes("kv_memory", 64 << 10..=16 << 40)
         .map(KvBudget::Bytes);
-    pages.or(bytes).unwrap_or(KvBudget::Bytes(512 << 20))
+    pages.or(bytes).unwrap_or(KvBudget::Unsaid)
 }
 
 fn cores() -> usize {

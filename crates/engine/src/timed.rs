@@ -132,6 +132,12 @@ impl TimedModel {
         }
     }
 
+    /// Pages that the profile's GPUs have room for.
+    #[must_use]
+    pub fn room(&self) -> u32 {
+        self.profile.kv.tokens / u32::from(self.geometry.page_tokens.max(1))
+    }
+
     /// Its KV cache, cut for so many ranks.
     pub fn layout(&self, pages: u32, ranks: u16) -> Result<WorkerLayout, LayoutError> {
         WorkerLayout::tensor_parallel(self.geometry, pages, ranks)

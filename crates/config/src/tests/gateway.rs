@@ -31,7 +31,7 @@ fn a_short_worker_file_gets_the_documented_defaults() {
     let worker = config.worker.unwrap();
     assert_eq!(worker.id.as_str(), "decode-0");
     assert_eq!(worker.role, WorkerRole::Decode);
-    assert_eq!(worker.kv, KvBudget::Bytes(512 << 20));
+    assert_eq!(worker.kv, KvBudget::Unsaid);
     assert_eq!(worker.page_tokens, 16);
     assert_eq!(worker.kv_dtype, KvDtype::F16);
     assert_eq!(worker.chunk_tokens, 512);

@@ -50,6 +50,21 @@ fn an_engine_is_embedded_unless_it_is_timed() {
 }
 
 #[test]
+fn a_cache_of_which_nothing_is_said_has_no_more_room_than_the_profiles_gpus() {
+    let kv = |text: &str| {
+        let text = format!("{WORKER}{text}");
+        let config = Config::parse(&text, Path::new("/etc/t.toml")).unwrap();
+        config.worker.unwrap().kv
+    };
+    let page = 1 << 20;
+    assert_eq!(kv("").pages(page, None), 512);
+    assert_eq!(kv("").pages(page, Some(100)), 100);
+    assert_eq!(kv("").pages(page, Some(9000)), 512);
+    assert_eq!(kv("kv_pages = 7\n").pages(page, Some(100)), 7);
+    assert_eq!(kv("kv_memory = \"1GiB\"\n").pages(page, Some(100)), 1024);
+}
+
+#[test]
 fn what_an_engine_cannot_be_is_told_with_its_line() {
     let wrong = |text: &str| engine(text).unwrap_err().join("; ");
     assert_eq!(
