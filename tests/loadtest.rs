@@ -7,9 +7,10 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 use support::known::{SCRIPT, Server, code, err, loadtest};
@@ -179,6 +180,35 @@ fn a_server_that_goes_away_ends_a_sweep_and_what_was_measured_is_kept() {
     let runs = results(&folder.path().join("r.json")).runs;
     assert_eq!(runs.len(), 1);
     assert!(runs[0].phases.measured.all.counts.attained >= 9);
+}
+
+#[test]
+fn a_start_that_is_waited_for_is_told_and_an_interrupt_meanwhile_measures_nothing() {
+    let server = Server::start(None, |_| SCRIPT);
+    let folder = tempfile::tempdir().unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let start = (now.as_secs() + 600).to_string();
+    let arguments = ["--rate", "50", "--requests", "5", "--start-at", &start];
+    let mut child = loadtest(folder.path(), &server.url(), &arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut first = String::new();
+    stderr.read_line(&mut first).unwrap();
+    let seconds = first.strip_prefix("tandem: starts in ");
+    let seconds = seconds.and_then(|rest| rest.trim_end().strip_suffix(" s"));
+    let seconds: u64 = seconds.and_then(|text| text.parse().ok()).expect(&first);
+    assert!((1..=600).contains(&seconds), "{first}");
+    let id = child.id().to_string();
+    let kill = Command::new("kill").args(["-INT", &id]).status().unwrap();
+    assert!(kill.success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(code(&output), 1, "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("requests    nothing was measured"), "{text}");
+    assert!(!text.contains("TTFT"), "{text}");
 }
 
 #[test]

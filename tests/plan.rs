@@ -4,7 +4,8 @@
 
 mod support;
 
-use std::process::Output;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use support::tandem;
@@ -71,6 +72,52 @@ fn a_plan_says_which_fleet_serves_most_and_why() {
         text.contains("best: ") && text.contains("why no more: "),
         "{text}"
     );
+}
+
+#[test]
+fn gpus_that_are_too_few_for_a_worker_are_named_as_idle() {
+    let arguments = plan(&["--trace", CHATS, "--gpus", "36"]);
+    let text = String::from_utf8(run(&arguments).stdout).unwrap();
+    let says = format!("4 of the 36 GPUs stay idle: a worker of {R1} has 8");
+    assert!(text.contains(&says), "{text}");
+    let found = json(&plan(&["--trace", CHATS, "--gpus", "32", "--json"]));
+    assert_eq!(found["idle_gpus"], 0);
+}
+
+#[test]
+fn an_interrupted_search_prints_the_best_so_far() {
+    for json in [true, false] {
+        let mut arguments = plan(&["--trace", CHATS, "--workers", "256"]);
+        arguments.extend(json.then_some("--json"));
+        let mut child = tandem()
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Without a terminal it says how far it is too.
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut first = String::new();
+        stderr.read_line(&mut first).unwrap();
+        assert!(
+            first.starts_with("tandem: 1 of 256 fleets tried; 256 mixed: "),
+            "{first}"
+        );
+        let id = child.id().to_string();
+        let killed = Command::new("kill").args(["-INT", &id]).status().unwrap();
+        assert!(killed.success());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        if json {
+            let found: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(found["interrupted"], true);
+            assert!(found["fleets_tried"].as_u64() >= Some(1), "{found}");
+            assert!(found["best"]["rate"].as_f64() > Some(0.0), "{found}");
+        } else {
+            assert!(text.starts_with("the best of "), "{text}");
+        }
+    }
 }
 
 #[test]

@@ -90,6 +90,27 @@ impl StopSignals {
     }
 }
 
+/// Does this at the first signal that asks for an end, on a thread of its own, and ends the process where it says so.
+pub(crate) fn at_stop(last: impl FnOnce() -> bool + Send + 'static) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::fault)?;
+    let mut signals = {
+        let _within = runtime.enter();
+        StopSignals::listen()?
+    };
+    let wait = move || {
+        runtime.block_on(signals.next());
+        if last() {
+            process::exit(130);
+        }
+    };
+    let thread = thread::Builder::new().name("signals".to_owned());
+    thread.spawn(wait).map_err(Failure::fault)?;
+    Ok(())
+}
+
 /// Hands each SIGHUP on, from now on. Several at once are one.
 pub(crate) fn hand_on_hangups(to: mpsc::Sender<()>) -> Result<impl Future<Output = ()>, Failure> {
     let mut hangups = listen(SignalKind::hangup())?;

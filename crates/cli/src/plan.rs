@@ -1,8 +1,8 @@
 //! `tandem plan`: which fleet serves a trace within an SLO, found in simulated time.
 
+mod progress;
 mod report;
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,9 +14,10 @@ use tandem_plan::search::{Goal, Space, Tried, Why, alone, rate, search, why};
 use tandem_plan::{Pool, Slo};
 use tandem_policies::PolicySettings;
 
-use crate::console::{complain, say};
+use crate::console::say;
 use crate::failure::Failure;
 use crate::planning::{self, Asked, millis};
+use progress::Progress;
 
 /// Command line of `tandem plan`.
 #[derive(Args)]
@@ -102,17 +103,14 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         policies: &policies,
         mixed: true,
     };
-    let watched = std::io::stderr().is_terminal();
-    let heard = |tried: &Tried| {
-        if watched {
-            complain(&report::progress(tried));
-        }
-    };
+    let progress = Progress::start(space.fleets(), &names, args.json)?;
+    let heard = |tried: &Tried| progress.hear(tried);
     let tried = search(&space, &asked.requests, &goal, heard).map_err(Failure::mendable)?;
     let Some(best) = tried.first().filter(|best| best.best.kept.is_some()) else {
         return Err(impossible(args, &space, (&asked, &goal))?);
     };
     let why = why(&space, best, &asked.requests, &goal).map_err(Failure::mendable)?;
+    progress.end();
     let found = Found {
         args,
         asked: &asked,

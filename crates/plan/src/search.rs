@@ -175,6 +175,17 @@ fn attempt(
 }
 
 impl Space<'_> {
+    /// How many fleets there are under all policies.
+    #[must_use]
+    pub fn fleets(&self) -> usize {
+        self.splits().count() * self.policies.len()
+    }
+
+    /// Prefill workers of each split.
+    fn splits(&self) -> std::ops::Range<u32> {
+        u32::from(!self.mixed)..self.workers.max(1)
+    }
+
     /// The fleet of so many prefill and decode workers; of workers that do both for 0 prefill workers.
     #[must_use]
     pub fn fleet(&self, prefill: u32, decode: u32, policy: usize) -> FleetPlan {
@@ -198,10 +209,9 @@ pub fn search(
     mut tried: impl FnMut(&Tried),
 ) -> Result<Vec<Tried>, PlanError> {
     let mut all: Vec<Tried> = Vec::new();
-    let first = u32::from(!space.mixed);
     for policy in 0..space.policies.len() {
         let mut near = 1.0;
-        for prefill in first..space.workers.max(1) {
+        for prefill in space.splits() {
             let plan = space.fleet(prefill, space.workers - prefill, policy);
             let best = highest_near(&plan, trace, goal, near)?;
             near = if best.speed > 0.0 { best.speed } else { 1.0 };

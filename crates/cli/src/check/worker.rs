@@ -47,7 +47,7 @@ fn worker_table(worker: &WorkerConfig) -> String {
         KvBudget::Pages(pages) => table.raw("kv_pages", pages),
         KvBudget::Unsaid if timed => table.unless_absent(
             "kv_pages",
-            None,
+            None::<u32>,
             "what the profile's GPUs hold, within 512MiB",
         ),
         KvBudget::Unsaid => table.text("kv_memory", format_bytes(KvBudget::USUAL)),

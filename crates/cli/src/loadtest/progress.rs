@@ -1,11 +1,11 @@
-//! What the terminal shows while a test goes on. Nothing where there is none.
+//! What the terminal shows while a test goes on. Nothing where there is none, but for how long a start is waited for.
 
 use std::collections::VecDeque;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tandem_loadtest::Live;
@@ -17,10 +17,12 @@ use tandem_loadtest::schedule::Schedule;
 use super::args::LoadtestArgs;
 use super::interrupt::Stop;
 use super::view::{self, View};
+use crate::console::complain;
 
 /// Follows a test.
 pub(super) struct Progress<'a> {
     stop: &'a Stop,
+    quiet: bool,
     shown: bool,
     /// With rates and times.
     live: bool,
@@ -58,6 +60,7 @@ impl<'a> Progress<'a> {
     pub(super) fn new(args: &LoadtestArgs, runs: &Runs, settings: usize, stop: &'a Stop) -> Self {
         Self {
             stop,
+            quiet: args.quiet,
             shown: !args.quiet && std::io::stderr().is_terminal(),
             live: args.live,
             all: runs.count().map(|runs| runs * settings.max(1)),
@@ -79,6 +82,11 @@ impl Watcher for Progress<'_> {
     fn begins(&mut self, plan: &RunPlan, live: &Arc<Live>) {
         self.stop.watch(live);
         self.begun += 1;
+        if !self.quiet
+            && let Some(seconds) = until(plan.start_at)
+        {
+            complain(&format!("starts in {seconds} s"));
+        }
         if !self.shown {
             return;
         }
@@ -205,6 +213,15 @@ impl Drawn {
         by_count.max(by_time as u64).min(1000)
     }
 }
+
+/// Whole seconds until a start that is far enough for somebody to wonder.
+fn until(start: Option<SystemTime>) -> Option<u64> {
+    let left = start?.duration_since(SystemTime::now()).ok()?;
+    (left >= AT_ONCE).then(|| left.as_secs_f64().round() as u64)
+}
+
+/// A start that is closer is not told.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// Columns of the terminal.
 fn width() -> usize {

@@ -7,6 +7,7 @@ use tandem_plan::search::{Neighbour, Saturates, Tried, rate};
 use tandem_plan::{Quantiles, Usage};
 
 use super::Found;
+use super::progress::SoFar;
 use crate::console::table;
 use crate::planning::{millis, rounded};
 
@@ -22,9 +23,31 @@ fn name(prefill: u32, decode: u32) -> String {
 }
 
 /// For someone who waits.
-pub(super) fn progress(tried: &Tried) -> String {
+pub(super) fn progress(number: usize, all: usize, tried: &Tried) -> String {
     let fleet = name(tried.prefill, tried.decode);
-    format!("{fleet}: {} requests/s", rounded(tried.best.rate))
+    let rate = rounded(tried.best.rate);
+    format!("{number} of {all} fleets tried; {fleet}: {rate} requests/s")
+}
+
+/// What a search had found when it was interrupted.
+pub(super) fn interrupted(found: &SoFar, policies: &[String], json: bool) -> String {
+    let SoFar { all, tried, best } = found;
+    if json {
+        let best = best.as_ref().map(|best| fleet(best, policies));
+        let found =
+            json!({"interrupted": true, "fleets_tried": tried, "fleets_in_all": all, "best": best});
+        return format!("{found:#}");
+    }
+    match best {
+        Some(best) => format!(
+            "the best of {tried} fleets of {all}: {} under {}: {} requests/s, {} a GPU",
+            name(best.prefill, best.decode),
+            policies[best.policy],
+            rounded(best.best.rate),
+            rounded(best.rate_per_gpu())
+        ),
+        None => format!("none of {tried} fleets of {all} keeps the SLO"),
+    }
 }
 
 fn percent(share: f64) -> String {
@@ -49,39 +72,49 @@ fn usage(of: &Usage) -> Value {
     })
 }
 
+fn fleet(tried: &Tried, policies: &[String]) -> Value {
+    let mut fleet = json!({
+        "prefill": tried.prefill,
+        "decode": tried.decode,
+        "mixed": tried.prefill == 0,
+        "policy": policies[tried.policy],
+        "gpus": tried.gpus,
+        "rate": rounded(tried.best.rate),
+        "rate_per_gpu": rounded(tried.rate_per_gpu()),
+        "speed": rounded(tried.best.speed),
+    });
+    if let (Some(kept), Some(fleet)) = (&tried.best.kept, fleet.as_object_mut()) {
+        let all = &kept.summary;
+        let more = json!({
+            "goodput": rounded(tried.goodput()),
+            "attained": all.attained,
+            "late": all.late,
+            "rejected": all.rejected,
+            "ttft_ms": quantiles(&all.ttft),
+            "tpot_ms": quantiles(&all.tpot),
+            "longest_stall_ms": quantiles(&all.longest_gap),
+            "cached_share": rounded(all.cached_share),
+            "prefill_usage": kept.prefill.as_ref().map(usage),
+            "decode_usage": usage(&kept.decode),
+        });
+        fleet.extend(more.as_object().cloned().unwrap_or_default());
+    }
+    fleet
+}
+
 impl Found<'_> {
     fn best(&self) -> &Tried {
         &self.tried[0]
     }
 
     fn fleet(&self, tried: &Tried) -> Value {
-        let mut fleet = json!({
-            "prefill": tried.prefill,
-            "decode": tried.decode,
-            "mixed": tried.prefill == 0,
-            "policy": self.policies[tried.policy],
-            "gpus": tried.gpus,
-            "rate": rounded(tried.best.rate),
-            "rate_per_gpu": rounded(tried.rate_per_gpu()),
-            "speed": rounded(tried.best.speed),
-        });
-        if let (Some(kept), Some(fleet)) = (&tried.best.kept, fleet.as_object_mut()) {
-            let all = &kept.summary;
-            let more = json!({
-                "goodput": rounded(tried.goodput()),
-                "attained": all.attained,
-                "late": all.late,
-                "rejected": all.rejected,
-                "ttft_ms": quantiles(&all.ttft),
-                "tpot_ms": quantiles(&all.tpot),
-                "longest_stall_ms": quantiles(&all.longest_gap),
-                "cached_share": rounded(all.cached_share),
-                "prefill_usage": kept.prefill.as_ref().map(usage),
-                "decode_usage": usage(&kept.decode),
-            });
-            fleet.extend(more.as_object().cloned().unwrap_or_default());
-        }
-        fleet
+        fleet(tried, self.policies)
+    }
+
+    /// GPUs that no worker of the best fleet has.
+    fn idle_gpus(&self) -> u32 {
+        let gpus = self.args.gpus;
+        gpus.map_or(0, |gpus| gpus.saturating_sub(self.best().gpus))
     }
 
     pub(super) fn json(&self) -> Value {
@@ -105,6 +138,7 @@ impl Found<'_> {
             "attainment": self.goal.attainment,
             "profile": self.args.profile,
             "best": self.fleet(best),
+            "idle_gpus": self.idle_gpus(),
             "ratio": (best.prefill > 0).then(|| {
                 rounded(f64::from(best.prefill) / f64::from(best.decode))
             }),
@@ -212,6 +246,14 @@ impl Found<'_> {
             rounded(best.goodput()),
             rounded(best.rate_per_gpu()),
         );
+        if let (idle @ 1.., Some(gpus)) = (self.idle_gpus(), self.args.gpus) {
+            let each = best.gpus / (best.prefill + best.decode).max(1);
+            let _ = writeln!(
+                text,
+                "{idle} of the {gpus} GPUs stay idle: a worker of {} has {each}",
+                self.args.profile
+            );
+        }
         let other = self
             .tried
             .iter()
