@@ -54,7 +54,7 @@ fn unstarted(error: StartError) -> Failure {
     let flag = match &error {
         StartError::Unreachable { .. } => Some("--url"),
         StartError::Model { .. } => Some("--model"),
-        StartError::Target(TargetError::Authorities { .. }) => Some("--ca"),
+        StartError::Target(TargetError::Authorities(_)) => Some("--ca"),
         _ => None,
     };
     let failure = Failure::mendable(error);

@@ -18,8 +18,8 @@ pub(super) fn notes(measured: &Summary, workload: &Workload) -> Vec<String> {
         let share = cached as f64 / all.max(1) as f64 * 100.0;
         notes.push(format!(
             "{share:.0} % of the prompts' tokens were in the server's cache, though no two prompts of this test begin \
-             alike: most likely an earlier test with the same --seed asked the same. Take another --seed, or start the \
-             server anew"
+             alike: most likely an earlier test with the same --seed asked the same. Take a --seed farther away than that \
+             test had runs, for each run takes the next one, or start the server anew"
         ));
     }
     notes

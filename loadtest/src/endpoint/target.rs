@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use tandem_trust::TrustError;
+
 /// A server, and how to ask it.
 #[derive(Clone, Debug)]
 pub struct Target {
@@ -15,7 +17,7 @@ pub struct Target {
     pub headers: Vec<(String, String)>,
     /// HTTP/2, with TLS by ALPN and else from the first byte.
     pub http2: bool,
-    /// Certificates, in PEM, of the authorities that are trusted instead of the system's.
+    /// Certificates, in PEM, of the authorities that are trusted instead of the system's, or a server's own.
     pub ca: Option<PathBuf>,
 }
 
@@ -34,13 +36,8 @@ pub enum TargetError {
     #[error("header {0:?}: its name or its value cannot stand in an HTTP request")]
     Header(String),
     /// The authorities' file.
-    #[error("--ca {file}: {reason}")]
-    Authorities {
-        /// Its path.
-        file: String,
-        /// In words.
-        reason: String,
-    },
+    #[error(transparent)]
+    Authorities(#[from] TrustError),
 }
 
 /// `http://HOST[:PORT][/BASE]` or `https://...`; a base of `/v1` is implied.

@@ -1,11 +1,10 @@
-//! TLS to a server: whom to trust.
+//! TLS to a server.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{AlertDescription, CertificateError, ClientConfig, Error, RootCertStore};
+use rustls::pki_types::ServerName;
+use rustls::{AlertDescription, Error};
+use tandem_trust::TrustError;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -28,7 +27,9 @@ impl Tls {
         let ca = target.ca.as_deref();
         if !target.url.is_secure() {
             return match ca {
-                Some(path) => Err(wrong(path, "the URL is http://, want https://")),
+                Some(path) => {
+                    Err(TrustError::new(path, "the URL is http://, want https://").into())
+                }
                 None => Ok(None),
             };
         }
@@ -37,14 +38,8 @@ impl Tls {
             host,
             reason: error.to_string(),
         })?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("ring has the default versions")
-            .with_root_certificates(roots(ca)?)
-            .with_no_client_auth();
         let protocol: &[u8] = if target.http2 { HTTP2 } else { b"http/1.1" };
-        config.alpn_protocols = vec![protocol.to_vec()];
+        let config = tandem_trust::client_config(ca, protocol)?;
         Ok(Some(Self {
             connector: TlsConnector::from(Arc::new(config)),
             name,
@@ -66,51 +61,11 @@ impl Tls {
 const NO_HTTP2: &str = "it speaks no HTTP/2: ask without --http2";
 
 fn explained(error: &std::io::Error, host: &str) -> String {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
-    match inner {
-        Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
-            "its certificate is of an authority that is not known here: give that authority's certificate with --ca"
+    match tandem_trust::cause(error) {
+        Some(Error::AlertReceived(AlertDescription::NoApplicationProtocol)) => {
+            "it does not speak this version of HTTP over TLS: ask with --http2, or without it"
                 .to_owned()
         }
-        Some(Error::InvalidCertificate(
-            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        )) => format!("its certificate is not for {host}: ask by a name that it is for"),
-        Some(Error::InvalidCertificate(
-            CertificateError::Expired | CertificateError::ExpiredContext { .. },
-        )) => "its certificate has expired: renew it".to_owned(),
-        Some(Error::InvalidMessage(_)) => "it speaks no TLS: ask with http://".to_owned(),
-        Some(Error::AlertReceived(AlertDescription::NoApplicationProtocol)) => {
-            "it does not speak this version of HTTP over TLS: ask with --http2, or without it".to_owned()
-        }
-        Some(other) => format!("TLS: {other}"),
-        None if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-            "it closed the connection instead of a TLS handshake: does it speak TLS? Else ask with http://".to_owned()
-        }
-        None => error.to_string(),
+        _ => tandem_trust::explained(error, host),
     }
-}
-
-fn wrong(path: &Path, reason: impl ToString) -> TargetError {
-    TargetError::Authorities {
-        file: path.display().to_string(),
-        reason: reason.to_string(),
-    }
-}
-
-fn roots(ca: Option<&Path>) -> Result<RootCertStore, TargetError> {
-    let mut roots = RootCertStore::empty();
-    let Some(path) = ca else {
-        // What of them cannot be read trusts nobody.
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        return Ok(roots);
-    };
-    let pem = std::fs::read(path).map_err(|error| wrong(path, error))?;
-    for certificate in CertificateDer::pem_slice_iter(&pem) {
-        let certificate = certificate.map_err(|error| wrong(path, error))?;
-        roots.add(certificate).map_err(|error| wrong(path, error))?;
-    }
-    if roots.is_empty() {
-        return Err(wrong(path, "holds no certificate in PEM"));
-    }
-    Ok(roots)
 }

@@ -40,8 +40,8 @@ pub(crate) struct LoadtestArgs {
     /// Speak HTTP/2.
     #[arg(long, help_heading = "Server")]
     pub(super) http2: bool,
-    /// Certificates, in PEM, of the authorities that an https server's certificate may be of [default: the
-    /// system's]
+    /// Certificates, in PEM, of the authorities that an https server's certificate may be of, or that certificate
+    /// itself [default: the system's authorities]
     #[arg(long, value_name = "FILE", help_heading = "Server")]
     pub(super) ca: Option<PathBuf>,
     /// Which endpoint is asked.
