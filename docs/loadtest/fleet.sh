@@ -38,6 +38,8 @@ case $VALUE in
     ;;
 esac
 
+# What the fleet before said is not to be read below.
+: >"$state/log"
 # shellcheck disable=SC2086 # flags
 "${TANDEM:-tandem}" up --timed "${PROFILE:-deepseek-r1-tp8-h200}" --prefill "${fleet%:*}" --decode "${fleet#*:}" \
     --listen "${LISTEN:-127.0.0.1:8080}" --state-dir "$state/up" ${policy:+--policy "$policy"} ${MORE:-} \

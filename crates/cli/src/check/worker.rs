@@ -45,12 +45,14 @@ fn worker_table(worker: &WorkerConfig) -> String {
     let table = match worker.kv {
         KvBudget::Bytes(bytes) => table.text("kv_memory", format_bytes(bytes)),
         KvBudget::Pages(pages) => table.raw("kv_pages", pages),
-        KvBudget::Unsaid if timed => table.unless_absent(
-            "kv_pages",
-            None::<u32>,
-            "what the profile's GPUs hold, within 512MiB",
-        ),
-        KvBudget::Unsaid => table.text("kv_memory", format_bytes(KvBudget::USUAL)),
+        KvBudget::Unsaid => {
+            let usual = format_bytes(KvBudget::USUAL);
+            let room = match timed {
+                true => format!("what the profile's GPUs hold, within {usual}"),
+                false => usual,
+            };
+            table.unless_absent("kv_memory", None::<u32>, &room)
+        }
     };
     let table = table.raw("page_tokens", worker.page_tokens);
     // Of an engine that runs a model.
