@@ -9,18 +9,13 @@ mod support;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
-use support::known::{SCRIPT, Server, code, err, loadtest};
-use support::{Fleet, model, tandem};
+use support::known::{SCRIPT, Server, code, err, loadtest, results};
+use support::{Fleet, model, send, tandem};
 use tandem_loadtest::known_server::{Fault, Script};
-use tandem_loadtest::results::Results;
-
-fn results(path: &Path) -> Results {
-    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
-}
 
 #[test]
 fn a_test_prints_a_summary_and_writes_its_results() {
@@ -143,11 +138,7 @@ fn ctrl_c_ends_a_test_and_keeps_what_it_has() {
     while server.known.notes().len() < 10 {
         std::thread::sleep(Duration::from_millis(5));
     }
-    let kill = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status()
-        .unwrap();
-    assert!(kill.success());
+    send(child.id(), "-INT");
     let output = child.wait_with_output().unwrap();
     assert_eq!(code(&output), 1, "{output:?}");
     assert!(err(&output).contains("interrupted"), "{output:?}");
@@ -159,7 +150,7 @@ fn ctrl_c_ends_a_test_and_keeps_what_it_has() {
 fn a_server_that_goes_away_ends_a_sweep_and_what_was_measured_is_kept() {
     let server = Server::start(None, |_| SCRIPT);
     let folder = tempfile::tempdir().unwrap();
-    let sweep = ["--sweep", "concurrency=1,2,3", "--requests", "40"];
+    let sweep = ["--sweep", "concurrency=1,2,3", "--requests", "100000"];
     let child = loadtest(
         folder.path(),
         &server.url(),
@@ -201,9 +192,7 @@ fn a_start_that_is_waited_for_is_told_and_an_interrupt_meanwhile_measures_nothin
     let seconds = seconds.and_then(|rest| rest.trim_end().strip_suffix(" s"));
     let seconds: u64 = seconds.and_then(|text| text.parse().ok()).expect(&first);
     assert!((1..=600).contains(&seconds), "{first}");
-    let id = child.id().to_string();
-    let kill = Command::new("kill").args(["-INT", &id]).status().unwrap();
-    assert!(kill.success());
+    send(child.id(), "-INT");
     let output = child.wait_with_output().unwrap();
     assert_eq!(code(&output), 1, "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();

@@ -11,15 +11,10 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use support::known::{SCRIPT, Server, code, err, loadtest};
+use support::known::{SCRIPT, Server, code, err, loadtest, results};
 use support::{free_port, model, tandem};
 use tandem_loadtest::known_server::Script;
-use tandem_loadtest::results::Results;
 use tandem_loadtest::summary::Metric;
-
-fn results(path: &Path) -> Results {
-    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
-}
 
 /// A server whose first tokens take as many milliseconds as a file says.
 fn server(at: &Path) -> Server {

@@ -5,10 +5,10 @@
 mod support;
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
 use serde_json::Value;
-use support::tandem;
+use support::{send, tandem};
 
 const CHATS: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -103,9 +103,7 @@ fn an_interrupted_search_prints_the_best_so_far() {
             first.starts_with("tandem: 1 of 256 fleets tried; 256 mixed: "),
             "{first}"
         );
-        let id = child.id().to_string();
-        let killed = Command::new("kill").args(["-INT", &id]).status().unwrap();
-        assert!(killed.success());
+        send(child.id(), "-INT");
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(130), "{output:?}");
         let text = String::from_utf8(output.stdout).unwrap();

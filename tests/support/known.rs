@@ -5,6 +5,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use tandem_loadtest::known_server::{Asked, Behaviour, KnownServer, Script};
+use tandem_loadtest::results::Results;
 use tokio::runtime::Runtime;
 
 use super::tandem;
@@ -69,6 +70,11 @@ pub fn loadtest(at: &Path, url: &str, arguments: &[&str]) -> Command {
 
 pub fn code(output: &Output) -> i32 {
     output.status.code().unwrap()
+}
+
+/// A file of results.
+pub fn results(path: &Path) -> Results {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
 pub fn err(output: &Output) -> String {

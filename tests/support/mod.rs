@@ -55,6 +55,15 @@ pub fn model() -> PathBuf {
     path
 }
 
+/// Sends a signal, such as `-INT`, to a process that the test started and has not waited for.
+pub fn send(pid: u32, signal: &str) {
+    let sent = Command::new("kill")
+        .args([signal, &pid.to_string()])
+        .status()
+        .unwrap();
+    assert!(sent.success());
+}
+
 /// The binary under test.
 pub fn tandem() -> Command {
     Command::new(env!("CARGO_BIN_EXE_tandem"))
@@ -127,11 +136,7 @@ impl Fleet {
             pid == self.pid() || children(self.pid()).contains(&pid),
             "only our own"
         );
-        let sent = Command::new("kill")
-            .args([signal, &pid.to_string()])
-            .status()
-            .unwrap();
-        assert!(sent.success());
+        send(pid, signal);
     }
 
     /// Sends SIGINT, as Ctrl-C does, and waits for the end.
