@@ -45,10 +45,10 @@ impl Report {
 
     /// With what the harness says against its own figures.
     pub(super) fn doubts(self, invalid: &[String]) -> Self {
-        let says = |report: Self, why: &String| {
-            report.says(format!("The client's figures are in doubt: {why}"))
-        };
-        invalid.iter().fold(self, says)
+        if invalid.is_empty() {
+            return self;
+        }
+        self.says(format!("In doubt:\n- {}", invalid.join("\n- ")))
     }
 
     /// With a plot more.
