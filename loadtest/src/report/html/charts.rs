@@ -464,3 +464,6 @@ fn plot_of_tests(
         .iter()
         .fold(plot, |plot, (name, found)| plot.series(line(name, found)))
 }
+
+#[cfg(test)]
+mod tests;
