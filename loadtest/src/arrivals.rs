@@ -131,6 +131,19 @@ mod tests {
     }
 
     #[test]
+    fn the_first_arrival_of_a_process_comes_a_gap_after_the_start() {
+        for process in ["poisson", "gamma:4"] {
+            let first = |seed| {
+                let mut arrivals =
+                    Arrivals::new("1".parse().unwrap(), process.parse().unwrap(), seed);
+                arrivals.next().unwrap().as_secs_f64()
+            };
+            let mean = (0..4000).map(first).sum::<f64>() / 4000.0;
+            assert!((mean - 1.0).abs() < 0.08, "{process}: {mean}");
+        }
+    }
+
+    #[test]
     fn the_same_seed_gives_the_same_times_and_another_one_others() {
         assert_eq!(times("9", "poisson", 3), times("9", "poisson", 3));
         assert_ne!(times("9", "poisson", 3), times("9", "poisson", 4));

@@ -250,3 +250,59 @@ impl Conductor<'_> {
         Ok(self.runs.push_mut(run))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand::rngs::SmallRng;
+
+    use super::*;
+    use crate::testing::made::{self, Made};
+
+    #[test]
+    fn a_value_of_an_axis_is_a_load_and_others_are_refused() {
+        let (load, point) = Axis::TraceRate { own: 4.0 }.at(8.0).unwrap();
+        assert!(matches!(load, Load::Trace { speed: 2.0 }), "{load:?}");
+        assert_eq!(point, LoadPoint::Rate(8.0));
+        let ramp = std::time::Duration::from_secs(1);
+        let (load, point) = Axis::Concurrency { ramp }.at(3.0).unwrap();
+        assert!(
+            matches!(load, Load::Closed { concurrency: 3, ramp: found } if found == ramp),
+            "{load:?}"
+        );
+        assert_eq!(point, LoadPoint::Concurrency(3));
+        let (load, point) = Axis::Rate(Process::Poisson).at(2.5).unwrap();
+        assert!(matches!(load, Load::Open { .. }), "{load:?}");
+        assert_eq!(point, LoadPoint::Rate(2.5));
+        for value in [0.0, -1.0, 2.5, f64::NAN] {
+            assert!(Axis::Concurrency { ramp }.at(value).is_err(), "{value}");
+        }
+        for value in [0.0, -1.0, f64::INFINITY] {
+            assert!(Axis::TraceRate { own: 4.0 }.at(value).is_err(), "{value}");
+            assert!(Axis::Rate(Process::Constant).at(value).is_err(), "{value}");
+        }
+    }
+
+    #[test]
+    fn requests_are_alone_where_less_than_half_of_the_time_one_is_under_way() {
+        let alone = |answered_per_s: f64, answered: u64| {
+            let rng = &mut SmallRng::seed_from_u64(1);
+            let none = Made {
+                requests: 0,
+                slower: 1.0,
+                failing: 0.0,
+            };
+            let mut run = made::run(rng, LoadPoint::Rate(1.0), 1, none);
+            let measured = &mut run.phases.measured.all;
+            let e2e = measured.metrics.entry(Metric::E2e).or_default();
+            e2e.record_n(50_000, answered);
+            measured.counts.late = answered;
+            run.figures.answered_per_s = answered_per_s;
+            was_alone(&run)
+        };
+        assert!(alone(9.0, 5), "9 a second of 50 ms each");
+        assert!(!alone(11.0, 5), "11 a second");
+        assert!(!alone(9.0, 4), "too few to say");
+        assert!(!alone(9.0, 0));
+    }
+}

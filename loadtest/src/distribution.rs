@@ -203,6 +203,58 @@ mod tests {
         }
     }
 
+    fn of(values: std::ops::RangeInclusive<u64>) -> Distribution {
+        let mut distribution = Distribution::default();
+        values.for_each(|value| distribution.record(value));
+        distribution
+    }
+
+    #[test]
+    fn each_figure_stands_in_json_under_its_name() {
+        let json = serde_json::to_value(of(1..=1000)).unwrap();
+        for (name, want) in [
+            ("count", 1000.0),
+            ("min", 1.0),
+            ("mean", 500.5),
+            ("deviation", 288.67),
+            ("p50", 500.0),
+            ("p90", 900.0),
+            ("p95", 950.0),
+            ("p99", 990.0),
+            ("p99.9", 999.0),
+            ("max", 1000.0),
+        ] {
+            let found = json[name].as_f64().unwrap();
+            assert!((found - want).abs() < 0.01, "{name}: {found}");
+        }
+    }
+
+    #[test]
+    fn cumulative_shares_ascend_from_the_least_to_all() {
+        let found = of(1..=1000).cumulative();
+        assert_eq!(found.first(), Some(&(1, 0.0)));
+        assert_eq!(found.last(), Some(&(1000, 1.0)));
+        assert!(found.windows(2).all(|pair| pair[0].1 < pair[1].1));
+        for (value, share) in found {
+            assert!(
+                (value as f64 - 1000.0 * share).abs() <= 1.0,
+                "{value} {share}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_beyond_the_greatest_value_is_counted_as_that() {
+        let mut distribution = of(1..=3);
+        distribution.record(u64::MAX);
+        assert_eq!(distribution.count(), 4);
+        assert!(
+            distribution.max() > Some(1 << 61),
+            "{:?}",
+            distribution.max()
+        );
+    }
+
     #[test]
     fn nothing_has_no_percentiles() {
         let nothing = Distribution::default();

@@ -215,3 +215,27 @@ fn finish(
     }
     run
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn a_start_is_waited_for_and_what_comes_before_it_begins_earlier() {
+        let load = Load::Closed {
+            concurrency: 1,
+            ramp: Duration::ZERO,
+        };
+        let starting = |after: Duration| RunPlan {
+            start_at: Some(SystemTime::now() + after),
+            ..testing::plan(load.clone())
+        };
+        let soon = starting(Duration::from_millis(50));
+        wait_for_start(&soon, Duration::ZERO, &Live::default());
+        assert!(Some(SystemTime::now()) >= soon.start_at);
+        let later = starting(Duration::from_secs(5));
+        wait_for_start(&later, Duration::from_secs(5), &Live::default());
+        assert!(Some(SystemTime::now()) < later.start_at);
+    }
+}

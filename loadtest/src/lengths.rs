@@ -148,16 +148,39 @@ mod tests {
         sample.iter().copied().map(f64::from).sum::<f64>() / sample.len() as f64
     }
 
+    fn deviation(sample: impl Iterator<Item = f64>) -> f64 {
+        let sample: Vec<f64> = sample.collect();
+        let n = sample.len() as f64;
+        let mean = sample.iter().sum::<f64>() / n;
+        let squares = sample.iter().map(|value| (value - mean).powi(2));
+        (squares.sum::<f64>() / n).sqrt()
+    }
+
+    #[test]
+    fn lengths_are_written_as_they_are_read() {
+        for text in ["512", "uniform:100..500", "normal:512,64"] {
+            assert_eq!(text.parse::<Lengths>().unwrap().to_string(), text);
+        }
+    }
+
     #[test]
     fn each_distribution_has_its_middle_and_its_bounds() {
         assert!(drawn("7").iter().all(|length| *length == 7));
         let uniform = drawn("uniform:10..20");
         assert_eq!(uniform.iter().min(), Some(&10));
         assert_eq!(uniform.iter().max(), Some(&20));
-        assert!((mean(&drawn("normal:100,10")) - 100.0).abs() < 1.0);
+        let normal = drawn("normal:1000,50");
+        assert!((mean(&normal) - 1000.0).abs() < 2.0);
+        let deviation = self::deviation(normal.iter().copied().map(f64::from));
+        assert!((deviation - 50.0).abs() < 2.0, "{deviation}");
+        let small = mean(&drawn("normal:10,2"));
+        assert!((small - 10.0).abs() < 0.1, "rounded, not cut: {small}");
         let mut lognormal = drawn("lognormal:100,1");
         lognormal.sort_unstable();
         assert!((95..105).contains(&lognormal[5000]), "{}", lognormal[5000]);
+        let narrow = drawn("lognormal:10000,0.5");
+        let sigma = self::deviation(narrow.iter().map(|length| f64::from(*length).ln()));
+        assert!((sigma - 0.5).abs() < 0.02, "{sigma}");
         assert_eq!(drawn("normal:1,50").iter().min(), Some(&1));
     }
 
@@ -167,7 +190,10 @@ mod tests {
         let path = folder.path().join("lengths");
         std::fs::write(&path, "5\n9\n").unwrap();
         let text = format!("file:{}", path.display());
-        assert!(drawn(&text).iter().all(|length| [5, 9].contains(length)));
+        let found = drawn(&text);
+        assert!(found.iter().all(|length| [5, 9].contains(length)));
+        let first = found.iter().filter(|length| **length == 5).count();
+        assert!((4500..5500).contains(&first), "each as often: {first}");
         std::fs::write(&path, "5\nnine\n").unwrap();
         let error = text.parse::<Lengths>().unwrap_err().to_string();
         assert!(error.contains("lengths:2: "), "{error}");

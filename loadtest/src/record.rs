@@ -198,6 +198,7 @@ fn weighted_quantile(values: &[(u64, u32)], q: f64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::made::record;
 
     #[test]
     fn a_weighted_quantile_is_that_of_all_values_written_out() {
@@ -207,5 +208,81 @@ mod tests {
         assert_eq!(weighted_quantile(&values, 0.99), Some(20));
         assert_eq!(weighted_quantile(&values, 1.0), Some(30));
         assert_eq!(weighted_quantile(&[], 0.5), None);
+        // The middle one of three, not the one before it.
+        assert_eq!(weighted_quantile(&[(1, 1), (2, 1), (3, 1)], 0.5), Some(2));
+    }
+
+    #[test]
+    fn an_answers_record_has_its_events_its_longest_gap_and_the_99th_percentile_of_its_itls() {
+        let times = AnswerTimes {
+            ttft_us: 5_000,
+            last_token_us: 400_000,
+            tpot_us: Some(3_950.0),
+            itl_us: vec![(1_000, 95), (9_000, 4), (20_000, 1)],
+            gaps_us: vec![3_000, 20_000, 2_000],
+            output_tokens: 101,
+            token_source: TokenSource::ChunkUsage,
+            input_tokens: Some(7),
+            cached_tokens: Some(3),
+            finish_reason: Some("stop".to_owned()),
+        };
+        let mut answered = record(0, 410_000);
+        answered.answered(&times, None);
+        assert_eq!((answered.events, answered.output_tokens), (4, 101));
+        assert_eq!(answered.longest_gap_us, Some(20_000));
+        assert_eq!(answered.itl_p99_us, Some(9_000));
+        assert_eq!(answered.outcome, Outcome::Attained);
+        let limit = |text: &str| text.parse::<Slo>().unwrap();
+        for (slo, outcome) in [
+            ("itl=9ms,e2e=410ms,ttft=5ms", Outcome::Attained),
+            ("itl=8999us", Outcome::Late),
+            ("e2e=409ms", Outcome::Late),
+        ] {
+            answered.answered(&times, Some(&limit(slo)));
+            assert_eq!(answered.outcome, outcome, "{slo}");
+        }
+    }
+
+    #[test]
+    fn only_a_status_that_says_so_turns_a_request_away() {
+        for (kind, status, outcome) in [
+            (FailureKind::Status, 429, Outcome::Rejected),
+            (FailureKind::Status, 503, Outcome::Rejected),
+            (FailureKind::Status, 500, Outcome::Failed),
+            (FailureKind::Timeout, 503, Outcome::Failed),
+            (FailureKind::Unsent, 200, Outcome::Unsent),
+        ] {
+            let mut failed = record(0, 1);
+            failed.status = Some(status);
+            let message = "no".to_owned();
+            failed.failed(Failure { kind, message });
+            assert_eq!(failed.outcome, outcome, "{kind:?} {status}");
+        }
+    }
+
+    #[test]
+    fn the_slowest_are_measured_requests_that_were_sent_the_longest_first() {
+        let mut slowest = Vec::new();
+        let count = SLOWEST as u64 + 5;
+        // Neither from the least on nor from the greatest.
+        for index in 0..count {
+            keep_slowest(&mut slowest, &record(index, 1_000 * (index * 7 % count)));
+        }
+        let others = [
+            (Phase::WarmUp, Outcome::Attained),
+            (Phase::CoolDown, Outcome::Attained),
+            (Phase::Measured, Outcome::Unsent),
+        ];
+        for (phase, outcome) in others {
+            let other = Record {
+                phase,
+                outcome,
+                ..record(99, 1_000_000)
+            };
+            keep_slowest(&mut slowest, &other);
+        }
+        let times: Vec<u64> = slowest.iter().map(|record| record.e2e_us).collect();
+        let want: Vec<u64> = (5..count).rev().map(|n| n * 1_000).collect();
+        assert_eq!(times, want);
     }
 }

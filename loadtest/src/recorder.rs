@@ -307,6 +307,11 @@ mod tests {
         assert_eq!((counts.requests, counts.other_lines), (3, 1));
         assert_eq!((counts.blocks, counts.shared_blocks), (4, 1));
         assert_eq!((counts.unnamed, counts.length_ms), (0, 1000));
+        let mut written = Vec::new();
+        recording.write(&mut written).unwrap();
+        let first: Value =
+            serde_json::from_slice(written.split(|b| *b == b'\n').next().unwrap()).unwrap();
+        assert_eq!(first["timestamp"], 0, "from the first request on");
         let trace = trace_of(&recording, &folder);
         let rows = &trace.rows;
         assert_eq!((rows.len(), trace.block_tokens), (3, 512));
@@ -334,6 +339,7 @@ mod tests {
             line(1, 10, json!({})),
             line(2, 10, json!({"error": "client_gone"})),
             line(3, 10, json!({"status": 503, "error": "no_worker"})),
+            line(4, 10, json!({"status": 404})),
             line(4, 0, json!({"status": 400, "error": "missing"})),
             line(5, 0, json!({"choice": 1})),
             line(6, 10, json!({"choice": 2})),
@@ -348,8 +354,8 @@ mod tests {
                 counts.unnamed,
             )
         };
-        assert_eq!(counts(false), (2, 3, 0, 1, 2));
-        assert_eq!(counts(true), (4, 0, 1, 1, 4));
+        assert_eq!(counts(false), (2, 4, 0, 1, 2));
+        assert_eq!(counts(true), (5, 0, 1, 1, 5));
         let trace = trace_of(&Recording::read(&[&log], false).unwrap(), &folder);
         assert!(trace.rows.iter().all(|row| row.blocks.is_empty()));
     }

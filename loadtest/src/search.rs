@@ -265,6 +265,40 @@ mod tests {
     }
 
     #[test]
+    fn it_halves_a_start_that_is_too_much_and_ends_within_the_tolerance() {
+        let plan = SearchPlan {
+            start: 400.0,
+            tolerance: 0.5,
+            ..PLAN
+        };
+        let found = search(plan, 100.0);
+        let loads: Vec<f64> = found.probes.iter().map(|probe| probe.load).collect();
+        assert_eq!(loads[..3], [400.0, 200.0, 100.0]);
+        // From 100 to 200 is too far, from 100 to 141 is close enough.
+        assert_eq!(loads.len(), 4);
+        assert!((loads[3] - 20_000.0_f64.sqrt()).abs() < 1e-9, "{loads:?}");
+        assert_eq!(found.ended, Ended::Converged);
+    }
+
+    #[test]
+    fn that_all_requests_will_meet_the_slo_no_number_of_them_proves() {
+        let plan = SearchPlan {
+            attainment: 1.0,
+            ..PLAN
+        };
+        let mut search = Search::new(plan);
+        for _ in 0..MOST_TRIES {
+            assert_eq!(search.next(), Some(1.0));
+            search.observe(500, 500);
+        }
+        assert_eq!(search.next(), Some(2.0));
+        search.observe(499, 500);
+        let found = search.found();
+        let met: Vec<bool> = found.probes.iter().map(|probe| probe.met).collect();
+        assert_eq!(met, [true, false]);
+    }
+
+    #[test]
     fn a_slo_that_nothing_meets_ends_at_the_lowest_load() {
         let found = search(PLAN, 0.0);
         assert_eq!((found.best, found.ended), (None, Ended::NoneMet));

@@ -310,3 +310,6 @@ impl Phases {
         self.warm_up.events + self.measured.events + self.cool_down.events
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -100,7 +100,11 @@ mod tests {
     fn durations_are_read_in_every_unit() {
         assert_eq!(duration("250us"), Ok(Duration::from_micros(250)));
         assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(duration("1.5h"), Ok(Duration::from_secs(5400)));
+        assert_eq!(duration("720h"), Ok(Duration::from_secs(30 * 86_400)));
+        assert!(duration("721h").is_err(), "a bound on every wait");
         for wrong in ["", "5", "s", "-1s", "1d", "nans", "infs", "1e9h", "5 s"] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }

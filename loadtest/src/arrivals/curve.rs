@@ -191,9 +191,23 @@ mod tests {
     #[test]
     fn what_is_no_curve_is_refused() {
         for wrong in [
-            "", "0", "-1", "x", "1,2", "1..2", "0@5s", "nan", "inf", "1e7", "1@0s", "1@5",
+            "", "0", "-1", "x", "1,2", "1..2", "0@5s", "nan", "inf", "1e7", "1@0s", "1@5", "1@0s,5",
         ] {
             assert!(wrong.parse::<RateCurve>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_curves_mean_is_that_over_its_time_and_its_last_rate_without_an_end() {
+        for (text, mean, steady) in [
+            ("4@30s,8@10s", 5.0, None),
+            ("10@10s,0..20@20s,0@10s", 7.5, None),
+            ("4@30s,8", 8.0, None),
+            ("8", 8.0, Some(8.0)),
+            ("8@2s", 8.0, None),
+        ] {
+            let curve: RateCurve = text.parse().unwrap();
+            assert_eq!((curve.mean(), curve.steady()), (mean, steady), "{text}");
         }
     }
 

@@ -81,3 +81,35 @@ fn what_is_no_assertion_is_refused() {
         assert!(wrong.parse::<Assertion>().is_err(), "{wrong}");
     }
 }
+
+#[test]
+fn each_name_of_a_rate_is_that_of_its_own_figure() {
+    let mut run = run();
+    run.figures = Figures {
+        requests: 100,
+        span_s: 2.0,
+        offered_per_s: 3.0,
+        answered_per_s: 4.0,
+        goodput_per_s: 5.0,
+        attainment: 0.6,
+        error_rate: 0.1,
+        rejected_rate: 0.2,
+        output_tokens_per_s: 9.0,
+        input_tokens_per_s: 10.0,
+        cached_share: 0.3,
+    };
+    for (name, found) in [
+        ("error_rate", 0.1),
+        ("rejected_rate", 0.2),
+        ("cached_share", 0.3),
+        ("attainment", 0.6),
+        ("answered_per_s", 4.0),
+        ("goodput", 5.0),
+        ("output_tokens_per_s", 9.0),
+        ("input_tokens_per_s", 10.0),
+    ] {
+        let assertion: Assertion = format!("{name}>=0").parse().unwrap();
+        assert_eq!(assertion.check(&run).found, Some(found), "{name}");
+    }
+    assert_eq!(RATES.len(), 8);
+}

@@ -232,3 +232,85 @@ impl Figure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand::rngs::SmallRng;
+
+    use super::*;
+    use crate::compare::interval::z;
+    use crate::testing::made::{Made, results, run};
+
+    const LOAD: LoadPoint = LoadPoint::Rate(10.0);
+    const NEAR: f64 = 1e-9;
+
+    /// Some runs of a hundred seconds each.
+    fn test(repeats: u32) -> Results {
+        let rng = &mut SmallRng::seed_from_u64(1);
+        let made = Made {
+            requests: 1000,
+            slower: 1.0,
+            failing: 0.1,
+        };
+        let runs = (1..=repeats).map(|repeat| run(rng, LOAD, repeat, made));
+        results(runs.collect())
+    }
+
+    #[test]
+    fn goodput_is_that_of_all_runs_over_all_their_time() {
+        let results = test(3);
+        let side = Side::of(&results, LOAD);
+        let found = Figure::Goodput.within(&side, 0.05).unwrap();
+        let attained = side.sum.all.counts.attained as f64;
+        assert!((found.value - attained / 300.0).abs() < NEAR, "{found:?}");
+        let shares = share(side.sum.all.counts.attained, 3000, 0.05).unwrap();
+        assert!((found.low.unwrap() - shares.low.unwrap() * 10.0).abs() < NEAR);
+        assert!((found.high.unwrap() - shares.high.unwrap() * 10.0).abs() < NEAR);
+    }
+
+    #[test]
+    fn a_rate_of_tokens_is_less_certain_than_one_of_answers_by_their_lengths_scatter() {
+        let results = test(1);
+        let side = Side::of(&results, LOAD);
+        let half = |figure: Figure| {
+            let found = figure.within(&side, 0.05).unwrap();
+            (found.high.unwrap() - found.value) / found.value
+        };
+        let answers = half(Figure::Answered);
+        let n = side.sum.all.counts.answered() as f64;
+        assert!((answers - z(0.05) / n.sqrt()).abs() < NEAR, "{answers}");
+        let lengths = &side.sum.all.metrics[&Metric::OutputTokens];
+        let spread = lengths.deviation().unwrap() / lengths.mean().unwrap();
+        assert!(
+            (0.2..0.4).contains(&spread),
+            "from 10 to 29 tokens: {spread}"
+        );
+        let tokens = half(Figure::OutputTokens);
+        let want = answers * (1.0 + spread * spread).sqrt();
+        assert!((tokens - want).abs() < NEAR, "{tokens} {want}");
+    }
+
+    #[test]
+    fn what_was_not_sent_failed_and_what_was_rejected_is_worse_the_more_it_is() {
+        let (first, mut second) = (test(1), test(1));
+        let measured = &mut second.runs[0].phases.measured;
+        measured.all.counts.unsent = 500;
+        measured.all.counts.rejected = 200;
+        let (a, b) = (Side::of(&first, LOAD), Side::of(&second, LOAD));
+        let failed = Figure::Failed.within(&b, 0.05).unwrap().value;
+        let counts = second.runs[0].phases.measured.all.counts;
+        assert_eq!(failed, (counts.failed + 500) as f64 / 1700.0);
+        for (figure, there, back) in [
+            (Figure::Failed, Verdict::Worse, Verdict::Better),
+            (Figure::Rejected, Verdict::Worse, Verdict::Better),
+            (Figure::Attainment, Verdict::Worse, Verdict::Better),
+        ] {
+            // A share is a share of all requests: no change of it is small beside another share.
+            let row = |a, b| figure.row(a, b, 0.05, 5.0).unwrap().verdict;
+            assert_eq!((row(&a, &b), row(&b, &a)), (there, back), "{figure:?}");
+        }
+        let row = Figure::Goodput.row(&a, &b, 0.05, 5.0).unwrap();
+        assert_eq!(row.verdict, Verdict::WithinNoise, "a rate's change is");
+    }
+}

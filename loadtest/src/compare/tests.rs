@@ -229,6 +229,8 @@ fn what_differs_in_the_tests_is_named_and_loads_of_one_side_are_left_out() {
     b.settings
         .insert("json".to_owned(), "other.json".to_owned());
     "http://other".clone_into(&mut b.url);
+    "other".clone_into(&mut b.model);
+    b.runs[0].ended = RunEnd::Interrupted;
     let found = compare(&a, &b, RULES).unwrap();
     assert_eq!((found.loads.len(), found.loads[0].place.load), (1, LOAD));
     let named: Vec<&str> = found
@@ -236,17 +238,32 @@ fn what_differs_in_the_tests_is_named_and_loads_of_one_side_are_left_out() {
         .iter()
         .map(|found| found.setting.as_str())
         .collect();
-    assert_eq!(named, ["url", "--output"]);
+    assert_eq!(named, ["url", "model", "--output"]);
     let text = report::comparison(&found);
     for part in [
         "differs     --output: not set -> 64",
         "note        INVALID: 1 of 1 runs of the second results",
+        "note        1 of 1 runs of the second results did not come to their end",
         "only in the first results: 4 at a time",
         "0 worse, 0 better",
         "TTFT p99.9 ms",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    assert!(!text.contains("runs of the first results"), "{text}");
+}
+
+#[test]
+fn runs_are_compared_with_each_other_where_both_sides_have_several() {
+    let rng = &mut SmallRng::seed_from_u64(5);
+    let mut method = |a, b| {
+        let (a, b) = (made(rng, a, SAME, 0.0), made(rng, b, SAME, 0.0));
+        compare(&a, &b, RULES).unwrap().loads[0].method
+    };
+    assert_eq!(method(1, 1), Method::WithinRuns);
+    assert_eq!(method(3, 1), Method::WithinRuns);
+    assert_eq!(method(1, 2), Method::WithinRuns);
+    assert_eq!(method(2, 2), Method::BetweenRuns);
 }
 
 #[test]
@@ -296,6 +313,18 @@ fn searches_differ_where_their_bounds_are_apart() {
         (8.0, 8.4, Verdict::Worse),
     ] {
         let found = compare(&first, &of(rng, best, too_much), RULES).unwrap();
+        assert_eq!(found.is_worse(), verdict == Verdict::Worse, "{best}");
         assert_eq!(found.search.unwrap().verdict, verdict, "{best}");
     }
+    // What both searches leave open is the wider one's tolerance: 12 is within a fifth of 10.4.
+    let mut wide = of(rng, 12.0, 12.5);
+    wide.search.as_mut().unwrap().plan.tolerance = 0.2;
+    for (a, b) in [(&first, &wide), (&wide, &first)] {
+        let found = compare(a, b, RULES).unwrap();
+        assert_eq!(found.search.unwrap().verdict, Verdict::WithinNoise);
+    }
+    let mut other = of(rng, 12.0, 12.5);
+    other.slos = crate::slo::Slos::default();
+    let found = compare(&first, &other, RULES).unwrap();
+    assert_eq!(found.search, None, "they searched for another thing");
 }

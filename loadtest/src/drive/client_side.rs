@@ -124,3 +124,55 @@ fn lags(client: &ClientFigures, bounds: &Bounds) -> Vec<String> {
     }
     lags
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds {
+        lateness: Duration::from_millis(10),
+        cpu_share: 0.8,
+    };
+
+    /// A client of which 2 of 100 requests were begun, and events noticed, this late.
+    fn client(lateness_us: u64, delay_us: u64, cpu_share: f64) -> ClientFigures {
+        let mut client = ClientFigures {
+            cores: 4,
+            cpu_share,
+            ..ClientFigures::default()
+        };
+        for (late, us) in [
+            (&mut client.lateness, lateness_us),
+            (&mut client.loop_delay, delay_us),
+        ] {
+            late.record_n(5, 98);
+            late.record_n(us, 2);
+        }
+        client
+    }
+
+    #[test]
+    fn a_client_that_is_late_or_busy_lags_and_says_by_how_much() {
+        for (client, says) in [
+            (
+                client(12_000, 50, 0.1),
+                "requests were begun 12.0 ms late at p99, want 10 ms at most",
+            ),
+            (
+                client(50, 12_000, 0.1),
+                "the client noticed what came 12.0 ms late at p99, want 10 ms",
+            ),
+            (
+                client(50, 50, 0.9),
+                "the client used 90 % of its 4 cores, want 80 % at most",
+            ),
+        ] {
+            let found = lags(&client, &BOUNDS);
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(found[0].starts_with(says), "{found:?}");
+        }
+        assert_eq!(lags(&client(9_900, 9_900, 0.8), &BOUNDS), [""; 0]);
+        assert_eq!(lags(&client(50_000, 50_000, 2.0), &BOUNDS).len(), 3);
+        assert_eq!(lags(&ClientFigures::default(), &BOUNDS), [""; 0]);
+    }
+}

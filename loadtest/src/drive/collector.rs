@@ -111,3 +111,99 @@ impl Collected {
         &mut self.timeline[second]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::TokenSource;
+    use crate::testing::made::record;
+
+    fn collected(samples: Vec<Sample>) -> Collected {
+        let (sender, received) = mpsc::channel(WAITING);
+        for sample in samples {
+            sender.try_send(sample).unwrap_or_else(|_| panic!("room"));
+        }
+        drop(sender);
+        collect(received, &[], None)
+    }
+
+    #[test]
+    fn a_timeline_has_each_request_and_each_token_in_its_own_second() {
+        // Scheduled at 0.5 s: two tokens with the first event at 1.5 s, three with one at 3.6 s.
+        let times = AnswerTimes {
+            ttft_us: 1_000_000,
+            last_token_us: 3_100_000,
+            tpot_us: Some(700_000.0),
+            itl_us: vec![(700_000, 3)],
+            gaps_us: vec![2_100_000],
+            output_tokens: 5,
+            token_source: TokenSource::ChunkUsage,
+            input_tokens: None,
+            cached_tokens: None,
+            finish_reason: None,
+        };
+        let mut answered = record(0, 3_700_000);
+        answered.scheduled_us = 500_000;
+        let mut failed = record(1, 2_000_000);
+        (failed.scheduled_us, failed.outcome) = (600_000, Outcome::Failed);
+        let found = collected(vec![
+            Sample {
+                record: answered,
+                times: Some(times),
+            },
+            Sample {
+                record: failed,
+                times: None,
+            },
+        ]);
+        let seconds: Vec<_> = found
+            .timeline
+            .iter()
+            .map(|s| [s.scheduled, s.answered, s.failed, s.events, s.tokens])
+            .collect();
+        let want = [
+            [2, 0, 0, 0, 0],
+            [0, 0, 0, 1, 2],
+            [0, 0, 1, 0, 0],
+            [0, 0, 0, 1, 3],
+            [0, 1, 0, 0, 0],
+        ];
+        assert_eq!(seconds, want);
+    }
+
+    #[test]
+    fn what_was_not_sent_was_not_late() {
+        let late = |outcome, lateness_us| {
+            let mut record = record(0, 10_000);
+            (record.outcome, record.lateness_us) = (outcome, lateness_us);
+            Sample {
+                record,
+                times: None,
+            }
+        };
+        let found = collected(vec![
+            late(Outcome::Failed, 5),
+            late(Outcome::Rejected, 6),
+            late(Outcome::Unsent, 900),
+        ]);
+        assert_eq!((found.lateness.count(), found.lateness.max()), (2, Some(6)));
+    }
+
+    #[test]
+    fn a_file_that_takes_no_more_is_told_and_the_figures_are_whole() {
+        let mut little = [0_u8; 100];
+        let (sender, received) = mpsc::channel(WAITING);
+        for index in 0..3 {
+            let record = record(index, 1_000);
+            let times = None;
+            sender
+                .try_send(Sample { record, times })
+                .unwrap_or_else(|_| panic!("room"));
+        }
+        drop(sender);
+        let mut file = &mut little[..];
+        let found = collect(received, &[], Some(&mut file));
+        assert!(found.unwritten.is_some());
+        assert_eq!(found.phases.requests(), 3);
+    }
+}

@@ -129,3 +129,85 @@ fn summary(found: &Comparison) -> String {
         percent(found.rules.least)
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(unit: Unit, (a, b): (f64, f64), limits: (Option<f64>, Option<f64>)) -> Row {
+        Row {
+            figure: "ttft p99".to_owned(),
+            unit,
+            a,
+            b,
+            low: limits.0,
+            high: limits.1,
+            verdict: Verdict::WithinNoise,
+        }
+    }
+
+    #[test]
+    fn a_change_is_that_of_the_second_against_the_first() {
+        let limits = (Some(1_000.0), None);
+        let time = cells(&row(Unit::Us, (10_000.0, 12_500.0), limits));
+        let want = [
+            "TTFT p99 ms",
+            "10.0",
+            "12.5",
+            "+25.0 %",
+            "1.00 to ?",
+            "within noise",
+        ];
+        assert_eq!(time, want);
+        let limits = (Some(-0.05), Some(-0.01));
+        let share = cells(&row(Unit::Share, (0.08, 0.05), limits));
+        let want = [
+            "ttft p99",
+            "8.00 %",
+            "5.00 %",
+            "-3.0 points",
+            "-5.0 to -1.0",
+            "within noise",
+        ];
+        assert_eq!(share, want);
+        let rate = cells(&row(Unit::PerSecond, (0.0, 5.0), (None, None)));
+        assert_eq!(rate[3..], ["-", "too few answers", "cannot tell"]);
+    }
+
+    #[test]
+    fn each_row_is_counted_once() {
+        let known = (Some(-1.0), Some(1.0));
+        let of = |verdict, limits| Row {
+            verdict,
+            ..row(Unit::Us, (1.0, 1.0), limits)
+        };
+        let rows = vec![
+            of(Verdict::Worse, known),
+            of(Verdict::Better, known),
+            of(Verdict::Better, known),
+            of(Verdict::WithinNoise, known),
+            of(Verdict::WithinNoise, known),
+            of(Verdict::WithinNoise, known),
+            of(Verdict::WithinNoise, (None, None)),
+        ];
+        let found = Comparison {
+            format: crate::compare::FORMAT,
+            rules: crate::compare::Rules {
+                confidence: 0.95,
+                least: 0.01,
+            },
+            differences: Vec::new(),
+            notes: Vec::new(),
+            loads: vec![LoadComparison {
+                load: crate::results::LoadPoint::Rate(1.0),
+                runs: (1, 1),
+                method: Method::WithinRuns,
+                rows,
+            }],
+            search: None,
+        };
+        let told = summary(&found);
+        let counts = "1 worse, 2 better, 3 within noise, 1 of too few answers to tell; all";
+        assert!(told.starts_with(counts), "{told}");
+    }
+}

@@ -112,3 +112,108 @@ fn row(run: &Run) -> Vec<String> {
     }
     cells
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use rand::SeedableRng;
+    use rand::rngs::SmallRng;
+
+    use super::*;
+    use crate::results::{ClientFigures, Figures, RunEnd};
+    use crate::summary::Counts;
+    use crate::testing::made::{Made, results, run};
+
+    /// A run with other figures everywhere.
+    fn one(load: LoadPoint) -> Run {
+        let rng = &mut SmallRng::seed_from_u64(1);
+        let none = Made {
+            requests: 0,
+            slower: 1.0,
+            failing: 0.0,
+        };
+        let mut one = run(rng, load, 3, none);
+        one.ended = RunEnd::ServerGone;
+        one.figures = Figures {
+            requests: 1,
+            span_s: 2.0,
+            offered_per_s: 3.0,
+            answered_per_s: 4.0,
+            goodput_per_s: 5.0,
+            attainment: 0.6,
+            error_rate: 0.7,
+            rejected_rate: 0.8,
+            output_tokens_per_s: 9.0,
+            input_tokens_per_s: 10.0,
+            cached_share: 0.11,
+        };
+        let measured = &mut one.phases.measured.all;
+        measured.counts = Counts {
+            attained: 12,
+            late: 13,
+            rejected: 14,
+            failed: 15,
+            unsent: 16,
+        };
+        for (i, metric) in (0..).zip(Metric::ALL) {
+            let found = measured.metrics.entry(metric).or_default();
+            (1..=100).for_each(|n| found.record(n + 200 * i));
+        }
+        let mut client = ClientFigures {
+            cpu_share: 0.17,
+            ..ClientFigures::default()
+        };
+        client.lateness.record(18);
+        client.loop_delay.record(19);
+        one.client = client;
+        one
+    }
+
+    #[test]
+    fn each_cell_stands_under_its_name() {
+        let mut doubtful = one(LoadPoint::Concurrency(4));
+        doubtful.invalid.push("late".to_owned());
+        let text = csv(&results(vec![one(LoadPoint::Rate(2.5)), doubtful]));
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+        let [head, first, second] = &lines[..] else {
+            panic!("{text}");
+        };
+        assert_eq!((head.len(), head.len()), (first.len(), second.len()));
+        let cells: BTreeMap<&str, &str> = head.iter().copied().zip(first.iter().copied()).collect();
+        assert_eq!(cells.len(), head.len(), "no name twice");
+        for (name, want) in [
+            ("load_kind", "rate"),
+            ("load", "2.5"),
+            ("repeat", "3"),
+            ("valid", "true"),
+            ("ended", "server_gone"),
+            ("requests", "1"),
+            ("span_s", "2"),
+            ("offered_per_s", "3"),
+            ("answered_per_s", "4"),
+            ("goodput_per_s", "5"),
+            ("attainment", "0.6"),
+            ("output_tokens_per_s", "9"),
+            ("input_tokens_per_s", "10"),
+            ("cached_share", "0.11"),
+            ("attained", "12"),
+            ("late", "13"),
+            ("rejected", "14"),
+            ("failed", "15"),
+            ("unsent", "16"),
+            ("client_cpu_share", "0.17"),
+            ("lateness_p99_us", "18"),
+            ("loop_delay_p99_us", "19"),
+            ("ttft_p50_us", "50"),
+            ("ttft_p99_us", "99"),
+            ("tpot_p90_us", "290"),
+            ("itl_max_us", "500"),
+            ("input_tokens_p95", "1095"),
+            ("e2e_mean_us", "850.5"),
+        ] {
+            assert_eq!(cells.get(name), Some(&want), "{name}: {text}");
+        }
+        assert_eq!(second[..4], ["concurrency", "4", "3", "false"]);
+    }
+}

@@ -76,7 +76,7 @@ pub fn html(tests: &[Shown<'_>], requests: Option<(&str, &[Record])>) -> String 
         several => format!("{} load tests", several.len()),
     };
     let together = if tests.len() > 1 {
-        charts::tests(tests)
+        charts::of_tests(tests)
     } else {
         Vec::new()
     };

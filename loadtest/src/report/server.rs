@@ -193,6 +193,23 @@ mod tests {
     }
 
     #[test]
+    fn a_gauges_mean_and_greatest_reading_stand_in_their_columns() {
+        let figures = SeriesFigures::Gauge {
+            min: 1.0,
+            mean: 2.0,
+            max: 5.0,
+            last: 3.0,
+        };
+        let series = Series {
+            labels: Labels::new(),
+            figures,
+        };
+        let (rows, more) = shown(&metrics(vec![series]));
+        assert_eq!((rows.len(), more), (1, 0));
+        assert_eq!(rows[0], ["c", "", "", "", "", "2.00", "5.00"]);
+    }
+
+    #[test]
     fn a_summary_has_a_bound() {
         let names: Vec<String> = (0..40).map(|i| format!("{i:0100}")).collect();
         let series = names.iter().map(|name| counter(&[("n", name)], 1.0));

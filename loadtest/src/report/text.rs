@@ -395,3 +395,6 @@ pub(super) fn search(found: &Found) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

@@ -96,6 +96,46 @@ pub fn over_repeats(values: &[f64]) -> Option<Interval> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::summary::Counts;
+
+    #[test]
+    fn what_is_offered_counts_by_the_schedule_and_what_is_answered_by_the_span() {
+        let mut measured = Summary {
+            input_tokens: 1_000,
+            cached_tokens: 250,
+            output_tokens: 400,
+            events: 200,
+            first_us: Some(1_000_000),
+            last_us: Some(9_000_000),
+            ..Summary::default()
+        };
+        measured.all.counts = Counts {
+            attained: 40,
+            late: 24,
+            rejected: 16,
+            failed: 8,
+            unsent: 12,
+        };
+        let found = Figures::of(&measured, Some(5.0));
+        let want = Figures {
+            requests: 100,
+            span_s: 8.0,
+            offered_per_s: 20.0,
+            answered_per_s: 8.0,
+            goodput_per_s: 8.0,
+            attainment: 0.4,
+            error_rate: 0.2,
+            rejected_rate: 0.16,
+            output_tokens_per_s: 50.0,
+            input_tokens_per_s: 125.0,
+            cached_share: 0.25,
+        };
+        assert_eq!(found, want);
+        // A fixed concurrency has no schedule.
+        let found = Figures::of(&measured, None);
+        assert_eq!((found.offered_per_s, found.goodput_per_s), (12.5, 5.0));
+        assert_eq!(Figures::of(&Summary::default(), None), Figures::default());
+    }
 
     #[test]
     fn an_interval_over_repeats_is_students() {

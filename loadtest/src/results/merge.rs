@@ -172,3 +172,6 @@ fn add(run: &mut Run, more: &Run, number: usize) -> Result<(), MergeError> {
     run.figures = Figures::of(&run.phases.measured, run.window_s);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

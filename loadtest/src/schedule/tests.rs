@@ -123,12 +123,76 @@ fn margins_that_leave_nothing_or_cannot_be_known_are_refused() {
 
 #[test]
 fn a_trace_is_replayed_at_its_speed() {
+    let schedule = Schedule::of(&replay(40, Load::Trace { speed: 2.0 })).unwrap();
+    assert_eq!(schedule.times.unwrap().last(), Some(&seconds(6)));
+}
+
+#[test]
+fn a_share_of_requests_is_the_nearest_number_of_them() {
+    // As a product it is a little less than 29.
+    let plan = RunPlan {
+        requests: Some(100),
+        warm_up: Margin::Share(0.29),
+        ..plan(open("10"))
+    };
+    let schedule = Schedule::of(&plan).unwrap();
+    let phase = |index| schedule.phase(index, Duration::from_millis(100 * index));
+    assert_eq!((phase(28), phase(29)), (Phase::WarmUp, Phase::Measured));
+}
+
+#[test]
+fn a_curve_that_is_cut_by_a_time_is_no_longer_than_that() {
+    let plan = RunPlan {
+        duration: Some(seconds(4)),
+        ..plan(open("2@10s"))
+    };
+    let schedule = Schedule::of(&plan).unwrap();
+    assert_eq!(schedule.requests, Some(8));
+    assert_eq!(schedule.length, Some(seconds(4)));
+    assert_eq!(schedule.window(), Some(seconds(4)));
+}
+
+fn replay(rows: usize, load: Load) -> RunPlan {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/traces/mooncake_conversation.jsonl");
-    let trace = crate::trace::Trace::read(&path, crate::trace::Slice::WHOLE).unwrap();
-    let mut plan = plan(Load::Trace { speed: 2.0 });
+    let mut trace = crate::trace::Trace::read(&path, crate::trace::Slice::WHOLE).unwrap();
+    trace.rows.truncate(rows);
+    let mut plan = plan(load);
     let workload = std::sync::Arc::get_mut(&mut plan.workload).unwrap();
     workload.source = std::sync::Arc::new(Source::Trace(trace));
-    let schedule = Schedule::of(&plan).unwrap();
-    assert_eq!(schedule.times.unwrap().last(), Some(&seconds(6)));
+    plan
+}
+
+#[test]
+fn a_trace_lasts_until_the_request_after_its_last_one_would_have_come() {
+    let schedule = Schedule::of(&replay(40, Load::Trace { speed: 2.0 })).unwrap();
+    // Forty requests, the last of them after 6 s: a gap more.
+    let length = schedule.length.unwrap().as_secs_f64();
+    assert!((length - 6.0 * 40.0 / 39.0).abs() < 1e-6, "{length}");
+}
+
+#[test]
+fn the_only_request_of_a_trace_is_measured() {
+    let one = RunPlan {
+        cool_down: Margin::Time(Duration::ZERO),
+        ..replay(1, Load::Trace { speed: 1.0 })
+    };
+    let schedule = Schedule::of(&one).unwrap();
+    assert_eq!(schedule.phase(0, Duration::ZERO), Phase::Measured);
+    assert_eq!(schedule.window(), None);
+}
+
+#[test]
+fn a_trace_has_no_more_requests_than_rows_whatever_is_asked_for() {
+    let closed = Load::Closed {
+        concurrency: 2,
+        ramp: Duration::ZERO,
+    };
+    for (asked, requests) in [(30, 30), (1000, 40)] {
+        let plan = RunPlan {
+            requests: Some(asked),
+            ..replay(40, closed.clone())
+        };
+        assert_eq!(Schedule::of(&plan).unwrap().requests, Some(requests));
+    }
 }

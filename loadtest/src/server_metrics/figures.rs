@@ -100,3 +100,25 @@ impl SeriesFigures {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gauge_that_stayed_as_it_was_has_not_moved() {
+        let gauge = |min, max| SeriesFigures::Gauge {
+            min,
+            mean: min,
+            max,
+            last: max,
+        };
+        assert!(gauge(0.0, 1.0).moved() && gauge(-1.0, 0.0).moved());
+        assert!(!gauge(0.0, 0.0).moved() && !gauge(4.0, 4.0).moved());
+        let counter = |difference| SeriesFigures::Counter {
+            difference,
+            per_s: 0.0,
+        };
+        assert!(counter(1.0).moved() && !counter(0.0).moved());
+    }
+}

@@ -377,6 +377,71 @@ mod tests {
     }
 
     #[test]
+    fn each_percentile_is_its_own_and_values_below_a_negative_bound_are_taken_for_that() {
+        let text = |counts: [u32; 3]| {
+            let [a, b, c] = counts;
+            format!(
+                "# TYPE h histogram\nh_bucket{{le=\"-5\"}} {a}\nh_bucket{{le=\"100\"}} {b}\nh_bucket{{le=\"200\"}} {c}\n\
+                 h_bucket{{le=\"+Inf\"}} {c}\nh_sum 1\nh_count {c}\n"
+            )
+        };
+        let metrics = gathered(&[&text([0, 0, 0]), &text([0, 0, 1000])]);
+        let SeriesFigures::Histogram {
+            p50, p90, p95, p99, ..
+        } = only(&metrics, "h")
+        else {
+            panic!("{metrics:?}");
+        };
+        let all = [p50, p90, p95, p99].map(|found| found.unwrap().round() as u32);
+        assert_eq!(all, [150, 190, 195, 199]);
+        let metrics = gathered(&[&text([0, 0, 0]), &text([80, 100, 100])]);
+        let SeriesFigures::Histogram { p50, p90, .. } = only(&metrics, "h") else {
+            panic!("{metrics:?}");
+        };
+        assert_eq!((p50, p90), (Some(-5.0), Some(47.5)));
+    }
+
+    #[test]
+    fn what_no_figure_can_be_is_left_out_and_the_first_problem_is_kept() {
+        let metrics = gathered(&["g 1\ni +Inf\n", "g +Inf\n", "g -1e300\n"]);
+        let one = SeriesFigures::Gauge {
+            min: 1.0,
+            mean: 1.0,
+            max: 1.0,
+            last: 1.0,
+        };
+        assert_eq!(only(&metrics, "g"), one);
+        assert_eq!(metrics.families.len(), 1);
+        let mut gathered = Gathered::default();
+        gathered.failed("first".to_owned());
+        gathered.failed("second".to_owned());
+        let metrics = gathered.finish(String::new(), |_| true);
+        assert_eq!(
+            (metrics.failed, metrics.problem.as_deref()),
+            (2, Some("first"))
+        );
+    }
+
+    #[test]
+    fn of_a_summary_count_and_sum_are_taken_and_the_servers_own_percentiles_are_not() {
+        let text = |count: u32| {
+            format!(
+                "# TYPE s summary\ns{{quantile=\"0.5\"}} 7\ns_sum {}\ns_count {count}\n",
+                3 * count
+            )
+        };
+        let metrics = gathered(&[&text(10), &text(30)]);
+        let SeriesFigures::Histogram {
+            count, mean, p50, ..
+        } = only(&metrics, "s")
+        else {
+            panic!("{metrics:?}");
+        };
+        assert_eq!((count, mean, p50), (20.0, Some(3.0), None));
+        assert_eq!(metrics.left_out, 0);
+    }
+
+    #[test]
     fn a_restarted_histogram_counts_all_of_its_buckets_anew() {
         let text = |n: u32| {
             format!(

@@ -113,6 +113,35 @@ fn samples(status: StatusCode, html: bool, body: &[u8]) -> Result<Vec<Sample>, S
 mod tests {
     use super::*;
 
+    #[tokio::test]
+    async fn the_key_and_the_headers_of_the_load_go_to_its_own_server_only() {
+        let header = ("x-team".to_owned(), "mine".to_owned());
+        let target = Target {
+            url: "http://127.0.0.1:8080".parse().unwrap(),
+            key: Some("secret".to_owned()),
+            headers: vec![header.clone()],
+            http2: false,
+            ca: None,
+        };
+        for (url, own) in [
+            ("http://127.0.0.1:8080/metrics", true),
+            ("http://127.0.0.1:8080/other/metrics", true),
+            ("http://127.0.0.1:9090/metrics", false),
+            ("http://127.0.0.2:8080/metrics", false),
+        ] {
+            let source = Source::find(url, &target).await.unwrap();
+            let found = source.endpoint.target();
+            let key = own.then_some("secret");
+            assert_eq!(found.key.as_deref(), key, "{url}");
+            let headers = if own {
+                vec![header.clone()]
+            } else {
+                Vec::new()
+            };
+            assert_eq!(found.headers, headers, "{url}");
+        }
+    }
+
     #[test]
     fn what_is_no_metrics_is_told_by_what_it_is() {
         for (status, html, body, says) in [

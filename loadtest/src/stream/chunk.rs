@@ -181,6 +181,11 @@ mod tests {
                 r#"{"tool_calls":[{"index":0,"function":{"arguments":""}}]}"#,
                 false,
             ),
+            (
+                r#"{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}"#,
+                true,
+            ),
+            (r#"{"refusal":"no"}"#, true),
             (r#"{"tool_calls":null}"#, false),
             ("null", false),
         ] {
@@ -188,6 +193,15 @@ mod tests {
                 r#"{{"choices":[{{"index":0,"delta":{delta},"finish_reason":null}}],"usage":null}}"#
             );
             assert_eq!(part(&data).has_text, has_text, "{delta}");
+        }
+    }
+
+    #[test]
+    fn text_in_any_of_several_choices_is_text() {
+        let choice = |text: &str| format!(r#"{{"text":"{text}"}}"#);
+        for (first, second, has_text) in [("a", "", true), ("", "b", true), ("", "", false)] {
+            let data = format!(r#"{{"choices":[{},{}]}}"#, choice(first), choice(second));
+            assert_eq!(part(&data).has_text, has_text, "{data}");
         }
     }
 

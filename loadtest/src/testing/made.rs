@@ -4,6 +4,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use rand_distr::{Distribution as _, LogNormal};
 
+use crate::record::{Outcome, Phase, Record};
 use crate::results::{
     ClientFigures, FORMAT, Figures, LoadPoint, Part, Results, Run, RunEnd, Second,
 };
@@ -79,6 +80,38 @@ pub(crate) fn run(rng: &mut SmallRng, load: LoadPoint, repeat: u32, made: Made) 
         timeline: vec![second; seconds as usize],
         slowest: Vec::new(),
         server: Vec::new(),
+    }
+}
+
+/// A measured request that was answered whole after so many microseconds.
+pub(crate) fn record(index: u64, e2e_us: u64) -> Record {
+    Record {
+        index,
+        turn: 0,
+        class: "default".to_owned(),
+        phase: Phase::Measured,
+        request_id: format!("r{index}"),
+        scheduled_us: 0,
+        lateness_us: 0,
+        connected_us: None,
+        head_us: None,
+        ttft_us: None,
+        tpot_us: None,
+        itl_p99_us: None,
+        longest_gap_us: None,
+        e2e_us,
+        wanted_input_tokens: None,
+        wanted_output_tokens: 10,
+        input_tokens: None,
+        cached_tokens: None,
+        output_tokens: 10,
+        token_source: None,
+        events: 10,
+        clipped: false,
+        status: Some(200),
+        outcome: Outcome::Attained,
+        failure: None,
+        finish_reason: None,
     }
 }
 

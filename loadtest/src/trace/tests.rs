@@ -28,8 +28,10 @@ fn mooncake_rows_have_milliseconds_and_blocks_of_512() {
 
 #[test]
 fn qwen_rows_have_seconds_blocks_of_16_and_types() {
-    let trace = read("qwen.jsonl", QWEN).unwrap();
+    let later = QWEN.replace("61.25", "63.75");
+    let trace = read("qwen.jsonl", &format!("{QWEN}\n{later}\n")).unwrap();
     assert_eq!(trace.block_tokens, 16);
+    assert_eq!(trace.length(), Duration::from_millis(2500));
     assert_eq!(trace.rows[0].class.as_deref(), Some("text"));
 }
 
@@ -115,4 +117,20 @@ fn a_broken_line_is_named_by_file_and_number() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn rows_are_in_the_order_of_their_times_and_no_prompt_is_empty() {
+    let content = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n\
+                   5,M,1,1,2,x\n25,M,3,1,4,x\n15,M,0,1,1,x\n";
+    let trace = read("burst.csv", content).unwrap();
+    let rows: Vec<(u64, u32)> = trace
+        .rows
+        .iter()
+        .map(|row| (row.at.as_secs(), row.input_tokens))
+        .collect();
+    assert_eq!(rows, [(0, 1), (10, 1), (20, 3)]);
+    assert_eq!(trace.mean_rate(), Some(3.0 / 20.0));
+    let one = content.lines().take(2).collect::<Vec<_>>().join("\n");
+    assert_eq!(read("one.csv", &one).unwrap().mean_rate(), None);
 }

@@ -108,7 +108,80 @@ fn a_session_has_turns_with_new_words_and_thinks_between_them() {
     assert_eq!(item.turns.len(), 3);
     assert_eq!(item.turns[0].think, Duration::ZERO);
     assert!(item.turns[1].think > Duration::ZERO);
-    assert_ne!(text(&item.turns[0]), text(&item.turns[1]));
+    let begin = |turn| text(turn).split(' ').take(10).collect::<Vec<_>>();
+    assert_ne!(begin(&item.turns[0]), begin(&item.turns[1]));
+    assert_ne!(begin(&item.turns[1]), begin(&item.turns[2]));
+}
+
+#[test]
+fn a_shared_prefix_is_a_part_of_the_prompts_length() {
+    for item in items(&synthetic(Some("3x30"), "1"), 50) {
+        let turn = &item.turns[0];
+        let wanted = turn.input_tokens.unwrap();
+        assert!(wanted >= 40, "30 of the prefix and 10 of its own at least");
+        assert_eq!(text(turn).split(' ').count() as u32, wanted);
+    }
+}
+
+#[test]
+fn the_tokens_of_a_chats_template_are_a_part_of_the_prompts_length() {
+    let model = tandem_text::testing::model_file();
+    let model = tandem_text::TextModel::load(&model).unwrap();
+    let speech = Arc::new(Speech::Vocabulary(Vocabulary::of(&model).unwrap()));
+    let around = speech.around(true);
+    assert!(around > speech.around(false));
+    for (chat, around) in [(true, around), (false, speech.around(false))] {
+        let all = Workload {
+            speech: Arc::clone(&speech),
+            chat,
+            ..synthetic(None, "2")
+        };
+        // The others are shorter than the template.
+        for item in items(&all, 40).iter().filter(|item| item.class == 1) {
+            let words = |turn| text(turn).split(' ').count() as u32;
+            let [first, second] = &item.turns[..] else {
+                panic!("{item:?}");
+            };
+            assert_eq!(words(first) + around, 100);
+            assert_eq!(words(second), 100, "the template is counted once");
+            let wanted = (first.input_tokens, second.input_tokens);
+            assert_eq!(wanted, (Some(100), Some(100)));
+        }
+    }
+}
+
+#[test]
+fn a_context_is_left_to_the_answer_up_to_its_half_and_to_the_prompt_for_the_rest() {
+    let clip = |input, output| replay(Some(1000)).clip(input, output);
+    assert_eq!(clip(400, 600), (400, 500, true));
+    assert_eq!(clip(600, 400), (600, 400, false));
+    assert_eq!(clip(900, 200), (800, 200, true));
+    assert_eq!(clip(900, 900), (500, 500, true));
+    assert_eq!(replay(None).clip(900, 900), (900, 900, false));
+}
+
+#[test]
+fn a_files_prompts_have_answers_of_their_own_length_or_of_one_that_is_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.jsonl");
+    let lines = "{\"prompt\":\"own\",\"output_tokens\":7}\n{\"prompt\":\"drawn\"}\n";
+    std::fs::write(&path, lines).unwrap();
+    let lengths = "40".parse().unwrap();
+    let mut all = Workload {
+        source: Arc::new(Source::Prompts(Prompts::read(&path).unwrap(), lengths)),
+        ..synthetic(None, "1")
+    };
+    let found = |all: &Workload| {
+        let items = items(all, 2);
+        let answers = items.iter().map(|item| {
+            let turn = &item.turns[0];
+            (text(turn).to_owned(), turn.output_tokens)
+        });
+        answers.collect::<std::collections::BTreeMap<_, _>>()
+    };
+    assert_eq!(found(&all).into_values().collect::<Vec<_>>(), [40, 7]);
+    all.max_context = Some(32);
+    assert_eq!(found(&all).into_values().collect::<Vec<_>>(), [32, 7]);
 }
 
 fn replay(max_context: Option<u32>) -> Workload {

@@ -43,3 +43,33 @@ impl FromStr for Think {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seed::{Purpose, stream};
+
+    fn drawn(text: &str) -> Vec<f64> {
+        let think: Think = text.parse().unwrap();
+        let mut rng = stream(1, Purpose::Request, 0);
+        (0..20_000)
+            .map(|_| think.draw(&mut rng).as_secs_f64())
+            .collect()
+    }
+
+    #[test]
+    fn a_pause_is_always_the_same_or_exponential_with_its_mean() {
+        assert!(drawn("2s").iter().all(|time| *time == 2.0));
+        let times = drawn("exp:2s");
+        let mean = times.iter().sum::<f64>() / times.len() as f64;
+        assert!((mean - 2.0).abs() < 0.1, "{mean}");
+        // Half of them are below ln 2 of the mean.
+        let short = times.iter().filter(|time| **time < 2.0 * f64::ln(2.0));
+        let share = short.count() as f64 / times.len() as f64;
+        assert!((share - 0.5).abs() < 0.02, "{share}");
+        assert!(times.iter().all(|time| *time <= 2.0 * LONGEST));
+        for wrong in ["", "2", "exp:", "exp:2", "exponential:2s"] {
+            assert!(wrong.parse::<Think>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -129,7 +129,11 @@ fn a_server_that_dies_ends_the_run_and_what_was_measured_is_kept() {
 #[test]
 fn a_run_that_is_stopped_keeps_what_it_has_and_counts_what_it_cuts() {
     let server = Server::answering(|asked| Script {
-        fault: (asked.number >= 10).then_some(Fault::SilenceAfter(1)),
+        fault: match asked.number {
+            2 => Some(Fault::Status(500)),
+            0..=10 => None,
+            _ => Some(Fault::SilenceAfter(1)),
+        },
         ..SCRIPT
     });
     let harness = server.harness().unwrap();
@@ -140,7 +144,7 @@ fn a_run_that_is_stopped_keeps_what_it_has_and_counts_what_it_cuts() {
     let live = Arc::new(Live::default());
     let done = std::thread::scope(|threads| {
         threads.spawn(|| {
-            while live.glance().answered < 10 || live.glance().sent < 14 {
+            while live.glance().answered < 10 || live.glance().sent < 15 {
                 std::thread::yield_now();
             }
             live.stop();
@@ -148,6 +152,7 @@ fn a_run_that_is_stopped_keeps_what_it_has_and_counts_what_it_cuts() {
         run_with(&harness, &plan, Arc::clone(&live))
     });
     assert_eq!(done.run.ended, RunEnd::Interrupted);
-    assert_eq!(done.run.phases.measured.all.counts.attained, 10);
-    assert_eq!((done.records.len(), done.run.cut), (10, 4));
+    let counts = done.run.phases.measured.all.counts;
+    assert_eq!((counts.attained, counts.failed), (10, 1));
+    assert_eq!((done.records.len(), done.run.cut), (11, 4));
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use tandem_loadtest::known_server::Script;
-use tandem_loadtest::plan::{Margin, RunPlan};
+use tandem_loadtest::plan::{Load, Margin, RunPlan};
 use tandem_loadtest::record::{Outcome, Phase};
 use tandem_loadtest::results::{Figures, Part};
 
@@ -21,6 +21,29 @@ fn a_fixed_concurrency_is_reached_and_not_passed() {
     let done = run(&harness, &plan);
     assert_eq!(done.run.client.peak_in_flight, 5);
     assert_eq!(done.run.phases.measured.all.counts.attained, 40);
+}
+
+#[test]
+fn users_begin_one_after_the_other_where_a_ramp_is_asked_for() {
+    let server = Server::answering(|_| SCRIPT);
+    let harness = server.harness().unwrap();
+    let load = Load::Closed {
+        concurrency: 4,
+        ramp: ms(400),
+    };
+    let plan = RunPlan {
+        duration: Some(ms(450)),
+        ..plan(&harness, load, synthetic("1", "0s"))
+    };
+    let done = run(&harness, &plan);
+    // A user's first request is scheduled at its own moment, the next ones when something ended.
+    let scheduled: HashSet<u64> = done.records.iter().map(|r| r.scheduled_us).collect();
+    for begin in [0, 100_000, 200_000, 300_000] {
+        assert!(scheduled.contains(&begin), "{begin}: {scheduled:?}");
+    }
+    let client = &done.run.client;
+    let share = client.cpu_s / (client.wall_s * f64::from(client.cores));
+    assert!((client.cpu_share - share).abs() < 1e-9, "{client:?}");
 }
 
 #[test]

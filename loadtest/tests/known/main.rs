@@ -5,6 +5,7 @@
     reason = "tests: allow-unwrap-in-tests sees only test functions"
 )]
 
+mod campaign;
 mod faults;
 mod gone;
 mod loads;

@@ -2,7 +2,7 @@
 
 mod together;
 
-pub(super) use together::tests;
+pub(super) use together::of_tests;
 
 use tandem_chart::{Axis, Chart, Plot, Row, Segment, Series, Stack, Waterfall};
 
@@ -411,3 +411,6 @@ fn row(record: &Record) -> Row {
         segments,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -257,3 +257,122 @@ fn client(run: &Run) -> Table {
     ];
     of_words("The client itself", ["", ""], rows)
 }
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand::rngs::SmallRng;
+
+    use super::*;
+    use crate::results::{ClientFigures, Figures, LoadPoint};
+    use crate::summary::Counts;
+    use crate::testing::made::{self, Made};
+
+    /// A run with other figures everywhere.
+    fn run() -> Run {
+        let rng = &mut SmallRng::seed_from_u64(1);
+        let none = Made {
+            requests: 0,
+            slower: 1.0,
+            failing: 0.0,
+        };
+        let mut run = made::run(rng, LoadPoint::Concurrency(4), 2, none);
+        run.figures = Figures {
+            requests: 100,
+            goodput_per_s: 5.0,
+            output_tokens_per_s: 9.0,
+            ..Figures::default()
+        };
+        let measured = &mut run.phases.measured.all;
+        measured.counts = Counts {
+            attained: 50,
+            late: 20,
+            rejected: 15,
+            failed: 10,
+            unsent: 5,
+        };
+        for (i, metric) in (0..).zip([Metric::Ttft, Metric::Tpot, Metric::Itl]) {
+            let found = measured.metrics.entry(metric).or_default();
+            (1..=100).for_each(|n| found.record((n + 200 * i) * 1000));
+        }
+        run.client = ClientFigures {
+            cores: 4,
+            cpu_share: 0.25,
+            wall_s: 7.0,
+            cpu_us_per_request: Some(2_000.0),
+            cpu_us_per_event: Some(30.0),
+            peak_in_flight: 12,
+            ..ClientFigures::default()
+        };
+        run.client.lateness.record(1_000);
+        run.client.loop_delay.record(3_000);
+        run
+    }
+
+    #[test]
+    fn each_figure_of_a_run_stands_under_its_name() {
+        let table = overview(&made::results(vec![run()]));
+        let cells: Vec<(&str, &str)> = table
+            .head
+            .iter()
+            .zip(&table.rows[0])
+            .map(|(head, cell)| (head.as_str(), cell.as_str()))
+            .collect();
+        let want = [
+            ("load", "4 at a time"),
+            ("repeat", "2"),
+            ("requests", "100"),
+            ("attained", "50"),
+            ("late", "20"),
+            ("rejected", "15"),
+            ("failed", "10"),
+            ("not sent", "5"),
+            ("goodput/s", "5.00"),
+            ("TTFT p50 ms", "50.0"),
+            ("p99", "99.0"),
+            ("TPOT p50 ms", "250"),
+            ("p99", "299"),
+            ("ITL p99 ms", "499"),
+            ("tokens/s", "9.00"),
+            ("client CPU", "25.0 %"),
+            ("figures", "valid"),
+        ];
+        assert_eq!(cells, want);
+    }
+
+    #[test]
+    fn the_clients_own_figures_stand_beside_their_names() {
+        let want = [
+            ["CPU", "25.0 % of 4 cores"],
+            ["CPU for a request", "2.00 ms"],
+            ["CPU for an event with tokens", "30.0 us"],
+            ["requests begun late, p99", "1.00 ms"],
+            ["events noticed late, p99", "3.00 ms"],
+            ["most requests under way", "12"],
+            ["time", "7.00 s"],
+        ];
+        assert_eq!(client(&run()).rows, want);
+    }
+
+    #[test]
+    fn a_step_of_a_search_tells_what_was_found_how_surely_and_what_it_makes_of_it() {
+        let mut found = made::search(10.0, 20.0);
+        let first = found.probes[0].clone();
+        for (met, undecided) in [(true, true), (false, false), (false, true)] {
+            found.probes.push(crate::search::Probe {
+                met,
+                undecided,
+                tries: 3,
+                ..first.clone()
+            });
+        }
+        let rows = probes(&found).rows;
+        let want = [
+            "10.0", "1", "190", "200", "95.0 %", "91.0 %", "97.0 %", "met",
+        ];
+        assert_eq!(rows[0], want);
+        let verdicts: Vec<&str> = rows.iter().map(|row| row[7].as_str()).collect();
+        assert_eq!(verdicts, ["met", "met, close", "missed", "missed, close"]);
+        assert_eq!(rows[1][1], "3");
+    }
+}

@@ -5,11 +5,11 @@ use rand::rngs::SmallRng;
 
 use super::*;
 use crate::assertion::{Unit, Verdict};
-use crate::record::{Failure, FailureKind, Outcome, Phase, keep_slowest};
+use crate::record::{Failure, FailureKind, Outcome, keep_slowest};
 use crate::results::LoadPoint;
 use crate::server_metrics::{Family, Kind, Series, SeriesFigures, ServerMetrics};
 use crate::summary::{Counts, Failures};
-use crate::testing::made::{Made, results, run, search};
+use crate::testing::made::{self, Made, results, run, search};
 
 const HOSTILE: &str = "</td></svg></style><script>alert(1)</script><img src=x onerror='alert(2)'>\" onload=\"x {{ 7 * 7 }} {% raw %}";
 const MADE: Made = Made {
@@ -20,28 +20,14 @@ const MADE: Made = Made {
 
 fn record(index: u64, e2e_us: u64) -> Record {
     Record {
-        index,
         turn: 1,
         class: HOSTILE.to_owned(),
-        phase: Phase::Measured,
         request_id: HOSTILE.to_owned(),
-        scheduled_us: 0,
         lateness_us: 100,
         connected_us: Some(1_000),
         head_us: Some(40_000),
         ttft_us: Some(50_000),
         tpot_us: Some(20_000.0),
-        itl_p99_us: None,
-        longest_gap_us: None,
-        e2e_us,
-        wanted_input_tokens: None,
-        wanted_output_tokens: 10,
-        input_tokens: None,
-        cached_tokens: None,
-        output_tokens: 10,
-        token_source: None,
-        events: 10,
-        clipped: false,
         status: None,
         outcome: Outcome::Failed,
         failure: Some(Failure {
@@ -49,6 +35,7 @@ fn record(index: u64, e2e_us: u64) -> Record {
             message: HOSTILE.to_owned(),
         }),
         finish_reason: Some(HOSTILE.to_owned()),
+        ..made::record(index, e2e_us)
     }
 }
 

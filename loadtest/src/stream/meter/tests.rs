@@ -158,6 +158,38 @@ fn usage_in_the_event_that_ends_the_answer_is_the_last_one_not_a_bundle() {
 }
 
 #[test]
+fn usage_that_only_some_events_have_does_not_tell_the_others_tokens() {
+    let (with, without) = (text_and_usage("a", 1), text("a"));
+    let events = |all: u64| {
+        let last = usage(all);
+        let events = [
+            (10, with.as_str()),
+            (20, &without),
+            (30, &without),
+            (31, FINISH),
+            (32, &last),
+            (33, DONE),
+        ];
+        times(&events).unwrap()
+    };
+    let even = events(3);
+    assert_eq!(even.token_source, TokenSource::Usage);
+    assert_eq!(even.itl_us, [(10, 1), (10, 1)]);
+    assert_eq!(events(6).token_source, TokenSource::UsageSpread);
+}
+
+#[test]
+fn what_the_server_had_of_the_prompt_in_its_cache_is_told_apart_from_its_length() {
+    let cached = r#"{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":4}}}"#;
+    let a = text("a");
+    let times = times(&[(10, a.as_str()), (11, FINISH), (12, cached), (13, DONE)]).unwrap();
+    assert_eq!(
+        (times.input_tokens, times.cached_tokens),
+        (Some(9), Some(4))
+    );
+}
+
+#[test]
 fn an_answer_of_one_token_has_no_tpot() {
     let times = times(&[
         (10, text("a").as_str()),

@@ -10,7 +10,7 @@ use crate::summary::Metric;
 type Named<'a, 'b> = (&'a str, Vec<&'b AtLoad<'b>>);
 
 /// A median and a p99 of TTFT and TPOT, and goodput, of each test by load.
-pub(in super::super) fn tests(tests: &[Shown<'_>]) -> Vec<String> {
+pub(in super::super) fn of_tests(tests: &[Shown<'_>]) -> Vec<String> {
     let all: Vec<(&str, Vec<AtLoad<'_>>)> = tests
         .iter()
         .map(|test| (test.name, points(test.results)))
