@@ -240,9 +240,13 @@ mod tests {
 
     use super::*;
     use crate::compare::interval::z;
+    use crate::results::LoadPoint;
     use crate::testing::made::{Made, results, run};
 
-    const LOAD: LoadPoint = LoadPoint::Rate(10.0);
+    const LOAD: Place = Place {
+        setting: None,
+        load: LoadPoint::Rate(10.0),
+    };
     const NEAR: f64 = 1e-9;
 
     /// Some runs of a hundred seconds each.
@@ -253,14 +257,14 @@ mod tests {
             slower: 1.0,
             failing: 0.1,
         };
-        let runs = (1..=repeats).map(|repeat| run(rng, LOAD, repeat, made));
+        let runs = (1..=repeats).map(|repeat| run(rng, LOAD.load, repeat, made));
         results(runs.collect())
     }
 
     #[test]
     fn goodput_is_that_of_all_runs_over_all_their_time() {
         let results = test(3);
-        let side = Side::of(&results, LOAD);
+        let side = Side::of(&results, &LOAD);
         let found = Figure::Goodput.within(&side, 0.05).unwrap();
         let attained = side.sum.all.counts.attained as f64;
         assert!((found.value - attained / 300.0).abs() < NEAR, "{found:?}");
@@ -272,7 +276,7 @@ mod tests {
     #[test]
     fn a_rate_of_tokens_is_less_certain_than_one_of_answers_by_their_lengths_scatter() {
         let results = test(1);
-        let side = Side::of(&results, LOAD);
+        let side = Side::of(&results, &LOAD);
         let half = |figure: Figure| {
             let found = figure.within(&side, 0.05).unwrap();
             (found.high.unwrap() - found.value) / found.value
@@ -297,7 +301,7 @@ mod tests {
         let measured = &mut second.runs[0].phases.measured;
         measured.all.counts.unsent = 500;
         measured.all.counts.rejected = 200;
-        let (a, b) = (Side::of(&first, LOAD), Side::of(&second, LOAD));
+        let (a, b) = (Side::of(&first, &LOAD), Side::of(&second, &LOAD));
         let failed = Figure::Failed.within(&b, 0.05).unwrap().value;
         let counts = second.runs[0].phases.measured.all.counts;
         assert_eq!(failed, (counts.failed + 500) as f64 / 1700.0);

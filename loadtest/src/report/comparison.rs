@@ -199,7 +199,10 @@ mod tests {
             differences: Vec::new(),
             notes: Vec::new(),
             loads: vec![LoadComparison {
-                load: crate::results::LoadPoint::Rate(1.0),
+                place: crate::results::Place {
+                    setting: None,
+                    load: crate::results::LoadPoint::Rate(1.0),
+                },
                 runs: (1, 1),
                 method: Method::WithinRuns,
                 rows,
