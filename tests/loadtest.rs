@@ -126,6 +126,34 @@ fn a_slo_that_no_answer_meets_is_exit_code_1_with_results_kept() {
 }
 
 #[test]
+fn a_class_of_which_no_answer_meets_the_slo_is_named() {
+    let server = Server::start(None, |_| SCRIPT);
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = [
+        "--rate",
+        "100",
+        "--requests",
+        "30",
+        "--class",
+        "chat 1 8 4",
+        "--class",
+        "batch 1 8 4",
+        "--slo",
+        "chat:ttft=9s",
+        "--slo",
+        "batch:ttft=1us",
+    ];
+    let output = loadtest(folder.path(), &server.url(), &arguments)
+        .output()
+        .unwrap();
+    assert_eq!(code(&output), 1, "{output:?}");
+    assert!(
+        err(&output).contains("no answer of batch met the SLO"),
+        "{output:?}"
+    );
+}
+
+#[test]
 fn ctrl_c_ends_a_test_and_keeps_what_it_has() {
     let server = Server::start(None, |_| SCRIPT);
     let folder = tempfile::tempdir().unwrap();

@@ -6,8 +6,8 @@
 #   docs/loadtest/fleet.sh stop
 #
 # $VALUE is prefill:decode, or a policy's rule. Others, with what they are otherwise:
-# $TANDEM (tandem), $PROFILE (deepseek-r1-tp8-h200), $FLEET (1:2), $LISTEN (127.0.0.1:8080), $STATE (.fleet),
-# $MORE (nothing): other flags of `tandem up`.
+# $TANDEM (tandem), $PROFILE (deepseek-r1-tp8-h200), $FLEET (1:2), $CHUNK_TOKENS (8192), $MAX_BATCH (128),
+# $LISTEN (127.0.0.1:8080), $STATE (.fleet), $MORE (nothing): other flags of `tandem up`.
 set -eu
 state=${STATE:-.fleet}
 mkdir -p "$state"
@@ -42,6 +42,7 @@ esac
 : >"$state/log"
 # shellcheck disable=SC2086 # flags
 "${TANDEM:-tandem}" up --timed "${PROFILE:-deepseek-r1-tp8-h200}" --prefill "${fleet%:*}" --decode "${fleet#*:}" \
+    --chunk-tokens "${CHUNK_TOKENS:-8192}" --max-batch "${MAX_BATCH:-128}" \
     --listen "${LISTEN:-127.0.0.1:8080}" --state-dir "$state/up" ${policy:+--policy "$policy"} ${MORE:-} \
     >"$state/log" 2>&1 &
 pid=$!

@@ -128,6 +128,11 @@ impl Recording {
     }
 
     fn take(&mut self, line: &str, all: bool) -> Result<(), String> {
+        // What a process prints otherwise may stand among its log.
+        if !line.trim_start().starts_with('{') {
+            self.counts.other_lines += 1;
+            return Ok(());
+        }
         let value: Value = serde_json::from_str(line).map_err(|error| {
             let problem = json_problem(&error);
             format!("{problem}: want a line of JSON ([log] format = \"json\")")
@@ -299,12 +304,13 @@ mod tests {
         let log = folder.log(&[
             line(5_250, 1_100, hashes("00000000000000aa,00000000000000bb")),
             json!({"message": "a worker has joined", "level": "INFO"}).to_string(),
+            "started {\"listen\":\"127.0.0.1:8080\"}".to_owned(),
             line(5_000, 1_024, hashes("00000000000000aa,ffffffffffffffff")),
             line(6_000, 100, hashes("")),
         ]);
         let recording = Recording::read(&[log], false).unwrap();
         let counts = recording.counts();
-        assert_eq!((counts.requests, counts.other_lines), (3, 1));
+        assert_eq!((counts.requests, counts.other_lines), (3, 2));
         assert_eq!((counts.blocks, counts.shared_blocks), (4, 1));
         assert_eq!((counts.unnamed, counts.length_ms), (0, 1000));
         let mut written = Vec::new();
@@ -365,7 +371,7 @@ mod tests {
         let good = line(1, 10, json!({}));
         for (broken, says) in [
             ("{\"message\": \"request\"", "EOF"),
-            ("2026-01-01 INFO request", "want a line of JSON"),
+            ("{\"message\": INFO", "want a line of JSON"),
             ("{\"message\": \"request\"}", "missing field `arrived_ms`"),
             (
                 &line(1, 600, json!({"prefix_hashes": ""})),

@@ -25,6 +25,7 @@ pub(crate) fn plan(load: Load) -> RunPlan {
         repeat: 1,
         workload: Arc::new(Workload {
             seed: 1,
+            renewed: 0,
             speech: Arc::new(Speech::Words),
             source: Arc::new(Source::Synthetic(Synthetic {
                 classes: vec![class],

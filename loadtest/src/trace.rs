@@ -130,11 +130,13 @@ impl Trace {
         self.rows.last().map_or(Duration::ZERO, |row| row.at)
     }
 
-    /// Requests per second on average; `None` for one whose requests all come at once.
+    /// Requests per second on average of the first so many requests, or of all; `None` where they all come at once.
     #[must_use]
-    pub fn mean_rate(&self) -> Option<f64> {
-        let seconds = self.length().as_secs_f64();
-        (seconds > 0.0).then(|| self.rows.len() as f64 / seconds)
+    pub fn mean_rate(&self, requests: Option<u64>) -> Option<f64> {
+        let most = requests.and_then(|requests| usize::try_from(requests).ok());
+        let rows = self.rows.len().min(most.unwrap_or(usize::MAX));
+        let seconds = self.rows[..rows].last()?.at.as_secs_f64();
+        (seconds > 0.0).then(|| rows as f64 / seconds)
     }
 }
 

@@ -67,6 +67,9 @@ pub enum Source {
 pub struct Workload {
     /// Equal seeds give equal requests.
     pub seed: u64,
+    /// 0, or another number to have the same times, lengths and shared blocks with other text: no server knows it from
+    /// before.
+    pub renewed: u64,
     /// What made-up prompts are made of.
     pub speech: Arc<Speech>,
     /// Where requests come from.
@@ -173,12 +176,12 @@ impl Workload {
         let mut left = self.said(input);
         let mut prompt = self.speech.empty();
         if row.blocks.is_empty() {
-            let mut rng = stream(self.seed, Purpose::Unique, index);
+            let mut rng = stream(self.said_by(), Purpose::Unique, index);
             self.speech.say(&mut prompt, left, &mut rng);
         }
         for block in &row.blocks {
             let tokens = left.min(block_tokens);
-            let mut rng = stream(self.seed, Purpose::Block, *block);
+            let mut rng = stream(self.said_by(), Purpose::Block, *block);
             self.speech.say(&mut prompt, tokens, &mut rng);
             left -= tokens;
         }
@@ -189,6 +192,11 @@ impl Workload {
             output_tokens: output,
             clipped,
         }
+    }
+
+    /// What all text follows from.
+    pub(crate) const fn said_by(&self) -> u64 {
+        self.seed.wrapping_add(self.renewed << 32)
     }
 
     /// How many tokens to say for a prompt of so many: the server adds some around it.
@@ -207,7 +215,7 @@ impl Workload {
     }
 
     fn unique(&self, prompt: &mut Prompt, tokens: u32, index: u64, turn: u64) {
-        let mut rng: ChaCha8Rng = stream(self.seed, Purpose::Unique, index);
+        let mut rng: ChaCha8Rng = stream(self.said_by(), Purpose::Unique, index);
         // Turns draw from stretches of one stream that do not meet.
         rng.set_stream(turn);
         self.speech.say(prompt, tokens, &mut rng);

@@ -157,12 +157,12 @@ impl<'a> Test<'a> {
             settings.prepare(value, self.stop)?;
             let mut base = base.clone();
             base.setting = Some(settings.label(value));
-            // A server that was not started anew knows no prompt of the runs before.
-            let workload = Arc::make_mut(&mut base.workload);
-            workload.seed = workload.seed.wrapping_add(self.outcome.runs.len() as u64);
+            // The same load, of which a server that was not started anew knows no prompt.
+            Arc::make_mut(&mut base.workload).renewed = done as u64;
             self.run(base, outputs)?;
-            let complete = |run: &Run| run.ended == RunEnd::Complete;
-            if !self.outcome.runs.last().is_some_and(complete) || self.stop.is_asked() {
+            // A server that is gone may be there again for the next value.
+            let stopped = |run: &Run| run.ended == RunEnd::Interrupted;
+            if self.outcome.runs.last().is_some_and(stopped) || self.stop.is_asked() {
                 let left = settings.values.len() - done - 1;
                 self.not_begun += left * self.runs.count().unwrap_or(1);
                 break;

@@ -133,7 +133,7 @@ fn settle(
 /// The record of a request of which nothing is known yet.
 pub(super) fn blank(context: &Context, call: &Call<'_>, scheduled: Instant) -> Record {
     let at = scheduled.saturating_duration_since(context.start);
-    let seed = context.plan.workload.seed;
+    let seed = context.plan.workload.said_by();
     let run = context.plan.repeat;
     Record {
         index: call.index,
@@ -208,7 +208,7 @@ fn headers(context: &Context, call: &Call<'_>, request_id: &str) -> HeaderMap {
         headers.insert(name.clone(), classes[call.class].clone());
     }
     if let (Some(name), Some(session)) = (&context.plan.session_header, call.session) {
-        let seed = context.plan.workload.seed;
+        let seed = context.plan.workload.said_by();
         if let Ok(value) = HeaderValue::try_from(format!("{seed}-{session}")) {
             headers.insert(name.clone(), value);
         }

@@ -130,7 +130,10 @@ fn rows_are_in_the_order_of_their_times_and_no_prompt_is_empty() {
         .map(|row| (row.at.as_secs(), row.input_tokens))
         .collect();
     assert_eq!(rows, [(0, 1), (10, 1), (20, 3)]);
-    assert_eq!(trace.mean_rate(), Some(3.0 / 20.0));
+    assert_eq!(trace.mean_rate(None), Some(3.0 / 20.0));
+    assert_eq!(trace.mean_rate(Some(100)), Some(3.0 / 20.0));
+    let two = trace.rows[1].at.as_secs_f64();
+    assert_eq!(trace.mean_rate(Some(2)), (two > 0.0).then(|| 2.0 / two));
     let one = content.lines().take(2).collect::<Vec<_>>().join("\n");
-    assert_eq!(read("one.csv", &one).unwrap().mean_rate(), None);
+    assert_eq!(read("one.csv", &one).unwrap().mean_rate(None), None);
 }

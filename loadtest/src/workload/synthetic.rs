@@ -84,7 +84,7 @@ impl Synthetic {
         let said = if turn == 0 { all.said(input) } else { input };
         let mut prompt: Prompt = all.speech.empty();
         if let Some((group, tokens)) = group {
-            let mut words = stream(all.seed, Purpose::Prefix, group);
+            let mut words = stream(all.said_by(), Purpose::Prefix, group);
             all.speech.say(&mut prompt, tokens.min(said), &mut words);
         }
         let own = said.saturating_sub(shared);

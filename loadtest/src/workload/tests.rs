@@ -16,6 +16,7 @@ fn class(name: &str, share: f64, input: &str, output: &str) -> Class {
 fn synthetic(prefix: Option<&str>, turns: &str) -> Workload {
     Workload {
         seed: 11,
+        renewed: 0,
         speech: Arc::new(Speech::Words),
         source: Arc::new(Source::Synthetic(Synthetic {
             classes: vec![
@@ -43,6 +44,33 @@ fn items(workload: &Workload, count: u64) -> Vec<Item> {
     (0..count)
         .filter_map(|index| workload.item(index, &classes))
         .collect()
+}
+
+#[test]
+fn a_renewed_workload_asks_the_same_in_other_words() {
+    let workload = synthetic(Some("2x40"), "1");
+    let renewed = Workload {
+        renewed: 1,
+        ..workload.clone()
+    };
+    let (before, after) = (items(&workload, 20), items(&renewed, 20));
+    let begins = |item: &Item| text(&item.turns[0]).split(' ').next().unwrap().to_owned();
+    for (a, b) in before.iter().zip(&after) {
+        let shape = |item: &Item| {
+            let turn = &item.turns[0];
+            (
+                item.class,
+                turn.input_tokens,
+                turn.output_tokens,
+                turn.think,
+            )
+        };
+        assert_eq!(shape(a), shape(b));
+        assert_ne!(text(&a.turns[0]), text(&b.turns[0]));
+    }
+    let groups: HashSet<String> = after.iter().map(begins).collect();
+    assert_eq!(groups.len(), 2, "beginnings are shared as before");
+    assert!(groups.is_disjoint(&before.iter().map(begins).collect()));
 }
 
 #[test]
@@ -189,6 +217,7 @@ fn replay(max_context: Option<u32>) -> Workload {
         .join("tests/traces/mooncake_conversation.jsonl");
     Workload {
         seed: 1,
+        renewed: 0,
         speech: Arc::new(Speech::Words),
         source: Arc::new(Source::Trace(
             Trace::read(&path, crate::trace::Slice::WHOLE).unwrap(),

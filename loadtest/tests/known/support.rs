@@ -122,6 +122,7 @@ pub(crate) fn synthetic(turns: &str, think: &str) -> Workload {
     };
     Workload {
         seed: 5,
+        renewed: 0,
         speech: Arc::new(Speech::Words),
         source: Arc::new(Source::Synthetic(Synthetic {
             classes: vec![class],

@@ -103,6 +103,7 @@ fn run_plan(harness: &Harness, scale: f64, trace: &[Request]) -> RunPlan {
         repeat: 1,
         workload: Arc::new(Workload {
             seed: 1,
+            renewed: 0,
             speech: Arc::new(Speech::Ids(VOCABULARY)),
             source: Arc::new(Source::Trace(replayed(trace))),
             max_context: harness.max_context(),

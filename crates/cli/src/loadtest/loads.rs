@@ -90,7 +90,7 @@ fn process(args: &LoadtestArgs) -> Result<Process, Failure> {
 /// The rate of a trace whose own times are kept.
 fn trace_rate(args: &LoadtestArgs, workload: &Workload) -> Result<Option<f64>, Failure> {
     match &*workload.source {
-        Source::Trace(trace) if args.arrivals.is_none() => match trace.mean_rate() {
+        Source::Trace(trace) if args.arrivals.is_none() => match trace.mean_rate(args.requests) {
             Some(own) => Ok(Some(own)),
             None => Err(wrong(
                 "--trace",

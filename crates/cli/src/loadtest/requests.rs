@@ -89,6 +89,7 @@ pub(super) fn workload(args: &LoadtestArgs) -> Result<Workload, Failure> {
     }
     Ok(Workload {
         seed: args.seed,
+        renewed: 0,
         speech: Arc::new(speech),
         source: Arc::new(source),
         max_context: args.max_context,

@@ -1,5 +1,7 @@
 //! Whether a test went well.
 
+use std::collections::BTreeSet;
+
 use tandem_loadtest::assertion::{Assertion, Verdict};
 use tandem_loadtest::results::{Results, RunEnd};
 use tandem_loadtest::search::{Ended, Found};
@@ -99,8 +101,8 @@ pub(super) fn verdict(
     {
         wrong.push("no load meets the SLO".to_owned());
     }
-    if results.search.is_none() && nothing_attained(results) {
-        wrong.push("no answer met the SLO".to_owned());
+    if results.search.is_none() {
+        wrong.extend(nothing_attained(results));
     }
     let invalid = runs().filter(|run| !run.invalid.is_empty()).count();
     if invalid > 0 && !meant.beyond_capacity {
@@ -120,14 +122,28 @@ const fn was_cut(found: &Found) -> bool {
     matches!(found.ended, Ended::Interrupted | Ended::ServerGone)
 }
 
-/// Whether there are answers and limits, and no answer of any run is within them.
-fn nothing_attained(results: &Results) -> bool {
-    let counts = results
+/// Whose answers there are, with limits, and none of any run is within them: a class by itself, where there are several.
+fn nothing_attained(results: &Results) -> Option<String> {
+    if results.slos.is_empty() {
+        return None;
+    }
+    let groups = |class: Option<&str>| {
+        let measured = results.runs.iter().map(|run| &run.phases.measured);
+        let of =
+            measured.filter_map(|all| class.map_or(Some(&all.all), |name| all.classes.get(name)));
+        let counts = of.map(|group| (group.counts.attained, group.counts.answered()));
+        counts.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    };
+    let none = |class: Option<&str>| matches!(groups(class), (0, 1..));
+    if none(None) {
+        return Some("no answer met the SLO".to_owned());
+    }
+    let classes = results
         .runs
         .iter()
-        .map(|run| run.phases.measured.all.counts);
-    let (attained, answered) = counts.fold((0, 0), |(attained, answered), counts| {
-        (attained + counts.attained, answered + counts.answered())
-    });
-    !results.slos.is_empty() && answered > 0 && attained == 0
+        .flat_map(|run| run.phases.measured.classes.keys());
+    let limited = |class: &&String| results.slos.of(class).is_some() && none(Some(class.as_str()));
+    let missed: BTreeSet<&String> = classes.filter(limited).collect();
+    let missed: Vec<&str> = missed.into_iter().map(String::as_str).collect();
+    (!missed.is_empty()).then(|| format!("no answer of {} met the SLO", missed.join(", ")))
 }
