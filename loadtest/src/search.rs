@@ -151,7 +151,7 @@ impl Search {
             attained,
             total,
             interval,
-            met: total > 0 && attained as f64 >= wanted * total as f64,
+            met: total > 0 && attained as f64 / total as f64 >= wanted,
             undecided: interval.0 < wanted && wanted <= interval.1,
             tries: tries + 1,
         });
@@ -338,6 +338,18 @@ mod tests {
         let probe = &found.probes[0];
         assert_eq!((probe.attained, probe.total, probe.tries), (27, 30, 3));
         assert!(probe.met && probe.undecided);
+    }
+
+    #[test]
+    fn a_load_at_which_just_the_wanted_share_is_in_time_is_met() {
+        for (attainment, attained, total) in [(0.9, 9, 10), (0.95, 19, 20), (0.55, 55, 100)] {
+            let met = |attained| {
+                let mut search = Search::new(SearchPlan { attainment, ..PLAN });
+                search.observe(attained, total);
+                search.found().probes[0].met
+            };
+            assert!(met(attained) && !met(attained - 1), "{attainment}");
+        }
     }
 
     #[test]

@@ -215,6 +215,7 @@ impl Chart for Bars {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::drawn::Rect;
 
     fn heights(svg: &str) -> Vec<f64> {
         let bars = svg
@@ -247,6 +248,25 @@ mod tests {
             .group("1", [10.0, 30.0]);
         let found = heights(&bars.svg());
         assert!((found[1] / found[0] - 3.0).abs() < 0.02, "{found:?}");
+    }
+
+    #[test]
+    fn bars_stand_beside_each_other_or_on_each_other() {
+        let bars = Bars::new("t", "g", Axis::linear("ms"), ["a", "b"]).group("1", [10.0, 30.0]);
+        let [a, b] = data(&bars.svg());
+        assert!(a.right < b.left, "beside: {a:?} {b:?}");
+        assert_eq!(a.bottom, b.bottom, "on the same ground");
+        let [a, b] = data(&bars.stacked().svg());
+        let column = (a.left, a.right) == (b.left, b.right);
+        assert!(column, "in one column: {a:?} {b:?}");
+        assert!((b.bottom - a.top).abs() < 0.11, "on its end: {a:?} {b:?}");
+    }
+
+    /// The two bars of the only group.
+    fn data(svg: &str) -> [Rect; 2] {
+        let mut bars = crate::drawn::rects(svg);
+        bars.retain(|bar| bar.tip.contains(", "));
+        bars.try_into().unwrap()
     }
 
     #[test]

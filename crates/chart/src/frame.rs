@@ -170,3 +170,103 @@ impl Frame {
         self.bottom - self.y.share(value).clamp(0.0, 1.0) * (self.bottom - self.top)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drawn::{attribute, curves, labels, named};
+    use crate::{Chart, Plot, Series};
+
+    fn small(plot: &Plot) -> String {
+        let plot = plot.clone().sized(Size {
+            width: 240.0,
+            height: 120.0,
+        });
+        plot.svg()
+    }
+
+    #[test]
+    fn words_of_ticks_do_not_run_into_each_other_nor_out_of_the_chart() {
+        let points = [(1.0, 1.0), (1e3, 1e3)];
+        let plot = Plot::new("", Axis::log(""), Axis::log("")).series(Series::line("", points));
+        let wide = Plot::new(
+            "",
+            Axis::linear("").from(100_000.0).to(100_004.0),
+            Axis::linear("").from(1e6).to(1_000_004.0),
+        );
+        for plot in [plot, wide] {
+            let svg = small(&plot);
+            let all = labels(&svg);
+            let words: Vec<_> = all.iter().filter(|label| !label.text.is_empty()).collect();
+            assert!(words.len() >= 4, "{words:?}");
+            for (i, a) in words.iter().enumerate() {
+                assert!(a.left >= 0.0 && a.right <= 240.0, "{a:?}");
+                for b in &words[i + 1..] {
+                    let beside = a.right <= b.left || b.right <= a.left;
+                    assert!(beside || (a.y - b.y).abs() >= FONT, "{a:?} {b:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_limits_name_stands_above_its_line_or_below_it_at_the_upper_end() {
+        let plot = |y: f64| {
+            let plot = Plot::new("", Axis::linear("").to(1.0), Axis::linear("").to(10.0));
+            plot.limit("SLO", y).svg()
+        };
+        let places = |svg: &str| {
+            let line = svg.lines().find(|line| line.contains("5 3")).unwrap();
+            let path = attribute(line, "d").unwrap();
+            let y = path.split([' ', 'L']).nth(1).unwrap();
+            (y.parse::<f64>().unwrap(), named(svg, "SLO").y)
+        };
+        let (line, name) = places(&plot(5.0));
+        assert!(name < line, "{name} {line}");
+        let (line, name) = places(&plot(10.0));
+        assert!(
+            name - FONT > line,
+            "it would run into what is above: {name} {line}"
+        );
+    }
+
+    #[test]
+    fn an_upright_limits_name_stands_on_the_side_that_has_room() {
+        let plot = |x: f64| {
+            let plot = Plot::new("", Axis::linear("").to(10.0), Axis::linear("").to(1.0));
+            plot.x_limit("a rather long name", x).svg()
+        };
+        for x in [0.0, 5.0, 9.0, 10.0] {
+            let name = named(&plot(x), "a rather long name");
+            assert!(name.left >= 0.0 && name.right <= 420.0, "{x}: {name:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_right_of_a_given_end_is_drawn_at_the_edge() {
+        let axis = Axis::linear("").to(10.0);
+        let points = [(0.0, 0.0), (1e6, 1.0)];
+        let svg = Plot::new("", axis, Axis::linear(""))
+            .series(Series::line("", points))
+            .svg();
+        let curve = curves(&svg)[0];
+        let x: f64 = curve.split(['L', ' ']).nth(2).unwrap().parse().unwrap();
+        assert_eq!(x, 406.0, "{curve}");
+    }
+
+    #[test]
+    fn a_legend_that_takes_all_room_leaves_some_to_the_data() {
+        let plot = Plot::new("", Axis::linear(""), Axis::linear(""));
+        let named = |i: u32| Series::points(format!("a series of number {i}"), [(0.0, 5.0)]);
+        let svg = small(&(0..12).map(named).fold(plot, Plot::series));
+        let ticks = svg.lines().filter(|line| line.contains("\"0.15\""));
+        let ys: Vec<f64> = ticks
+            .map(|line| {
+                let path = attribute(line, "d").unwrap();
+                path.split([' ', 'L']).nth(1).unwrap().parse().unwrap()
+            })
+            .collect();
+        let (first, last) = (ys[0], ys[ys.len() - 1]);
+        assert!(first - last >= 39.0, "from the least up: {ys:?}");
+    }
+}

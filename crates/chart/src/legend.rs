@@ -102,3 +102,35 @@ fn swatch(svg: &mut Svg, x: f64, y: f64, entry: &Entry<'_>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::drawn::labels;
+    use crate::{Axis, Chart, Plot, Series};
+
+    #[test]
+    fn a_legend_goes_on_in_another_line_and_cuts_what_no_line_has_room_for() {
+        let plot = Plot::new("t", Axis::linear(""), Axis::linear(""));
+        let names = [
+            "first series",
+            "second series",
+            "third series",
+            "fourth series",
+            "fifth series",
+            "a name that is so long that no chart of such a width could ever have a line for all of it",
+        ];
+        let series = names.map(|name| Series::line(name, [(0.0, 1.0)]));
+        let svg = series.into_iter().fold(plot, Plot::series).svg();
+        let named: Vec<_> = labels(&svg)
+            .into_iter()
+            .filter(|label| label.text.contains("series") || label.text.ends_with('…'))
+            .collect();
+        assert_eq!(named.len(), 6, "{named:?}");
+        assert!(named.iter().all(|label| label.right <= 410.0), "{named:?}");
+        for pair in named.windows(2) {
+            let beside = pair[1].left > pair[0].right && pair[1].y == pair[0].y;
+            assert!(beside || pair[1].y > pair[0].y + 12.0, "{pair:?}");
+        }
+        assert!(named[1].y == named[0].y && named[4].y > named[0].y);
+    }
+}

@@ -28,6 +28,8 @@
 #![forbid(unsafe_code)]
 
 mod bars;
+#[cfg(test)]
+mod drawn;
 mod frame;
 mod legend;
 mod mark;

@@ -357,6 +357,71 @@ mod tests {
     }
 
     #[test]
+    fn a_step_holds_its_value_until_the_next_point() {
+        let svg = plot()
+            .series(Series::step("a", [(0.0, 0.0), (1.0, 10.0)]))
+            .svg();
+        let path = crate::drawn::curves(&svg)[0];
+        let (across, up) = (path.find('H').unwrap(), path.find('V').unwrap());
+        assert!(across < up, "first to the right, then up: {path}");
+    }
+
+    #[test]
+    fn a_whisker_goes_from_its_lowest_to_its_highest_with_a_cap_on_each() {
+        let x = Axis::linear("x").from(0.5).to(1.5);
+        let svg = Plot::new("t", x, Axis::linear("y").to(10.0))
+            .series(Series::line("a", [(1.0, 5.0)]).whiskers([(2.0, 9.0)]))
+            .svg();
+        let whisker = svg.lines().find(|line| line.contains("\"1.5\"")).unwrap();
+        let path = crate::drawn::attribute(whisker, "d").unwrap();
+        let numbers = path.split(['M', 'V', 'H', ' ']).filter(|n| !n.is_empty());
+        let n: Vec<f64> = numbers.map(|n| n.parse().unwrap()).collect();
+        let [
+            x,
+            low,
+            high,
+            left,
+            low_cap,
+            right,
+            left_too,
+            high_cap,
+            right_too,
+        ] = n[..]
+        else {
+            panic!("{path}");
+        };
+        // Seven of ten parts of the height.
+        let (bottom, top) = (
+            crate::drawn::named(&svg, "0").y,
+            crate::drawn::named(&svg, "10").y,
+        );
+        let share = (low - high) / (bottom - top);
+        assert!((share - 0.7).abs() < 0.01, "{share}");
+        assert_eq!((low, high), (low_cap, high_cap));
+        assert_eq!((left, right), (left_too, right_too));
+        assert!(left < x && x < right);
+    }
+
+    #[test]
+    fn a_reference_takes_no_colour_and_a_limit_beyond_a_given_end_is_not_drawn() {
+        let svg = plot()
+            .series(Series::reference("r", [(1.0, 5.0)]))
+            .series(Series::line("a", [(1.0, 5.0)]))
+            .series(Series::line("b", [(1.0, 5.0)]))
+            .limit("within", 10.0)
+            .limit("beyond", 20.0)
+            .svg();
+        let colours: Vec<&str> = svg
+            .lines()
+            .filter(|line| line.starts_with("<g"))
+            .filter_map(|line| crate::drawn::attribute(line, "class"))
+            .collect();
+        // The two of the legend, then the three of the plot.
+        assert_eq!(colours, ["s0", "s1", "muted", "s0", "s1"]);
+        assert!(svg.contains(">within<") && !svg.contains(">beyond<"));
+    }
+
+    #[test]
     fn all_words_are_escaped_and_equal_data_gives_equal_text() {
         let hostile = "</text><script>alert(1)</script>\" onload='x";
         let make = || {

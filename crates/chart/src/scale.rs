@@ -226,6 +226,27 @@ mod tests {
     }
 
     #[test]
+    fn a_linear_axis_begins_at_nothing_and_takes_the_least_round_step_that_is_enough() {
+        let fit = |values: [f64; 2]| Axis::linear("").fit(values.into_iter(), 5.0);
+        assert_eq!(
+            words(&fit([40.0, 48.0])),
+            ["0", "10", "20", "30", "40", "50"]
+        );
+        assert_eq!(words(&fit([0.0, 10.0])), ["0", "2", "4", "6", "8", "10"]);
+        assert_eq!(words(&fit([0.0, 5.0])), ["0", "1", "2", "3", "4", "5"]);
+        assert_eq!(words(&fit([0.0, 11.0])), ["0", "5", "10", "15"]);
+    }
+
+    #[test]
+    fn a_logarithmic_axis_over_very_many_powers_of_ten_shows_some_of_them() {
+        let scale = Axis::log("").fit([1e-9, 1e9].into_iter(), 5.0);
+        let values: Vec<f64> = scale.ticks.iter().map(|(value, _)| *value).collect();
+        assert_eq!(values.len(), 10, "{values:?}");
+        let factors = values.windows(2).map(|pair| pair[1] / pair[0]);
+        assert!(factors.into_iter().all(|f| (f - 100.0).abs() < 1e-6));
+    }
+
+    #[test]
     fn a_logarithmic_axis_has_equal_room_for_equal_factors() {
         let scale = Axis::log("").fit([3.0, 160.0, 0.0, -5.0, f64::NAN].into_iter(), 5.0);
         assert_eq!(words(&scale), ["2", "5", "10", "20", "50", "100", "200"]);

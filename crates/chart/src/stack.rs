@@ -224,6 +224,32 @@ mod tests {
     }
 
     #[test]
+    fn a_layer_begins_where_the_one_below_it_ends() {
+        let svg = stack().layer("a", [1.0, 1.0]).layer("b", [1.0, 1.0]).svg();
+        let areas = svg.lines().filter(|line| line.contains("fill-opacity"));
+        let areas: Vec<&str> = areas
+            .filter(|line| line.contains("at most"))
+            .filter_map(|line| crate::drawn::attribute(line, "d"))
+            .collect();
+        // M x top H right, V base H middle, V base H left, Z.
+        let heights = |area: &str| {
+            let begin = area.split([' ', 'H']).nth(1).unwrap().to_owned();
+            let base = area.split(['V', 'H']).nth(2).unwrap().to_owned();
+            [begin, base].map(|y| y.parse::<f64>().unwrap())
+        };
+        let [lower, upper] = areas[..] else {
+            panic!("{svg}");
+        };
+        let ([lower_top, ground], [upper_top, upper_base]) = (heights(lower), heights(upper));
+        assert_eq!(upper_base, lower_top);
+        let each = ground - lower_top;
+        assert!(
+            (lower_top - upper_top - each).abs() < 0.2 && each > 10.0,
+            "{svg}"
+        );
+    }
+
+    #[test]
     fn an_outline_shorter_or_longer_than_the_layers_and_nothing_at_all_are_fine() {
         for svg in [
             stack()

@@ -176,6 +176,34 @@ impl Chart for Waterfall {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::drawn::{named, rects};
+
+    #[test]
+    fn a_note_stands_behind_its_rows_end_and_limits_close_to_each_other_can_be_read() {
+        let segment = |kind, from, to| Segment { kind, from, to };
+        let row = Row {
+            name: "a".to_owned(),
+            note: "a note of this row".to_owned(),
+            // Not in the order of their ends.
+            segments: vec![segment(0, 0.0, 100.0), segment(1, 20.0, 50.0)],
+        };
+        let svg = Waterfall::new("t", Axis::linear("ms"), ["x", "y"])
+            .row(row)
+            .limit("first limit", 80.0)
+            .limit("second limit", 81.0)
+            .svg();
+        let bars: Vec<_> = rects(&svg)
+            .into_iter()
+            .filter(|bar| bar.tip.starts_with("a, "))
+            .collect();
+        let tips: Vec<&str> = bars.iter().map(|bar| &*bar.tip).collect();
+        assert_eq!(tips, ["a, x: 100", "a, y: 30"]);
+        let note = named(&svg, "a note of this row");
+        assert!(note.left > bars[0].right, "{note:?} {bars:?}");
+        assert!(note.right <= 420.0, "{note:?}");
+        let (first, second) = (named(&svg, "first limit"), named(&svg, "second limit"));
+        assert!(second.y >= first.y + 12.0, "{first:?} {second:?}");
+    }
 
     #[test]
     fn rows_have_their_segments_names_and_notes_and_nothing_hostile() {

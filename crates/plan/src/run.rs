@@ -259,3 +259,6 @@ impl<'t> Run<'t> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

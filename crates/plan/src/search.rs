@@ -12,6 +12,7 @@ use std::time::Duration;
 use tandem_policies::PolicySettings;
 
 use crate::run::simulate_until;
+use crate::summary::share;
 use crate::{FleetPlan, Outcome, PlanError, Pool, Request, Slo, Summary, Usage, simulate};
 
 /// What is asked of a fleet.
@@ -158,10 +159,9 @@ fn attempt(
     goal: &Goal,
     speed: f64,
 ) -> Result<Option<Kept>, PlanError> {
-    let allowed = (1.0 - goal.attainment) * trace.len() as f64;
     let abandon = Abandon {
         slo: goal.slo,
-        most_late: allowed.floor() as usize,
+        most_late: most_late(trace.len(), goal),
     };
     let done = simulate_until(plan, &faster(trace, speed), Some(abandon))?;
     Ok(done.and_then(|done| {
@@ -172,6 +172,17 @@ fn attempt(
             decode: done.decode,
         })
     }))
+}
+
+/// How many of so many requests may be late, by the very share that decides: `(1 - 0.9) * 10` is a little below 1.
+pub(crate) fn most_late(all: usize, goal: &Goal) -> usize {
+    let about = (1.0 - goal.attainment) * all as f64;
+    let keeps = |late: &usize| {
+        let in_time = share(all.saturating_sub(*late), all);
+        in_time.is_none_or(|share| share >= goal.attainment)
+    };
+    let candidates = 0..=about.ceil() as usize;
+    candidates.rev().find(keeps).unwrap_or(0)
 }
 
 impl Space<'_> {

@@ -113,7 +113,8 @@ impl Summary {
     }
 }
 
-fn share(part: usize, all: usize) -> Option<f64> {
+/// A share of so many; `None` of none.
+pub(crate) fn share(part: usize, all: usize) -> Option<f64> {
     (all > 0).then(|| part as f64 / all as f64)
 }
 

@@ -11,6 +11,8 @@ use super::search::{Goal, Saturates, Space, alone, highest_rate, search, why};
 use super::*;
 
 mod caches;
+mod searches;
+mod summaries;
 
 fn profile(name: &str) -> Profile {
     let (_, text) = PROFILES.iter().find(|(n, _)| *n == name).unwrap();

@@ -76,3 +76,24 @@ fn without_names_of_blocks_nothing_is_found() {
         .collect();
     assert!(answers(&apart(1, 1), &trace).iter().all(|a| a.cached == 0));
 }
+
+#[test]
+fn only_what_the_decode_worker_does_not_hold_travels_and_what_was_found_is_accounted_for() {
+    let mut plan = apart(1, 1);
+    plan.transfer = Transfer::Afterwards;
+    let trace = turns(1, 3);
+    let done = simulate(&plan, &trace).unwrap();
+    let p = profile(R1);
+    let mut found = 0;
+    for (n, outcome) in (1u32..).zip(&done.outcomes) {
+        let held = (512 * (n - 1)).saturating_sub(1) / 64 * 64;
+        let way = p.push_all(u64::from(512 * n - 1 - held));
+        assert_eq!(outcome.answer().unwrap().exposed, way, "turn {n}");
+        found += u64::from(held);
+    }
+    let prefill = done.prefill.unwrap();
+    assert_eq!(
+        (prefill.cached_tokens, done.decode.cached_tokens),
+        (found, 0)
+    );
+}
