@@ -183,6 +183,7 @@ mod tests {
         let cells: BTreeMap<&str, &str> = head.iter().copied().zip(first.iter().copied()).collect();
         assert_eq!(cells.len(), head.len(), "no name twice");
         for (name, want) in [
+            ("setting", ""),
             ("load_kind", "rate"),
             ("load", "2.5"),
             ("repeat", "3"),
@@ -214,6 +215,6 @@ mod tests {
         ] {
             assert_eq!(cells.get(name), Some(&want), "{name}: {text}");
         }
-        assert_eq!(second[..4], ["concurrency", "4", "3", "false"]);
+        assert_eq!(second[..5], ["", "concurrency", "4", "3", "false"]);
     }
 }
